@@ -116,9 +116,9 @@ def with_pip(python: Path) -> tuple[Path, list[str]]:
     if succeeds([str(python), "-m", "ensurepip", "--default-pip"]) and succeeds([*own, "--version"]):
         return python, own
     borrowed = [sys.executable, "-m", "pip", "--python", str(python)]
-    if succeeds([*borrowed, "--version"]):
-        return python, borrowed
-    fail(f"No pip for {python}.\n{NO_VENV}")
+    if not succeeds([*borrowed, "--version"]):
+        fail(f"No pip for {python}.\n{NO_VENV}")
+    return python, borrowed
 
 
 def install(python: Path, pip: list[str], lock: str) -> None:
