@@ -23,7 +23,7 @@ class ModelFault(Fault):
 
 
 class ToolCallRequest(Struct, frozen=True):
-    """A call the assistant made, as the history repeats it; ``arguments`` is JSON text as the model wrote it."""
+    """A call the assistant made, as the history repeats it; ``arguments`` is the model's JSON text."""
 
     id: str
     name: str
@@ -100,7 +100,9 @@ ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta | UsageReport 
 class Model(Protocol):
     """One provider of models."""
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelEvent]]]:
+    def stream(
+        self, request: ModelRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[Sequence[ModelEvent]]]:
         """Call the model.
 
         Each item holds all events of one network read, at least one. Leaving the context, however
