@@ -1,0 +1,125 @@
+"""The canvas: nodes and edges, as they are stored, drafted and changed (CV1 to CV6)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+CanvasId = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Version = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+
+
+class CanvasOp(StrEnum):
+    """What a canvas change did."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class EntityKind(StrEnum):
+    """What a canvas is made of."""
+
+    NODE = "node"
+    EDGE = "edge"
+
+
+class Position(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a node is, in canvas units."""
+
+    x: float = 0.0
+    y: float = 0.0
+
+
+class Size(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How large a node is, in canvas units."""
+
+    width: Annotated[float, Meta(ge=0)]
+    height: Annotated[float, Meta(ge=0)]
+
+
+class CreatedBy(Struct, frozen=True, kw_only=True):
+    """The tool call of the model that made an entity (CV5)."""
+
+    run_id: str
+    tool_call_id: str
+
+
+class Node(Struct, frozen=True, kw_only=True):
+    """A node as it is stored."""
+
+    id: str
+    type: str = "default"
+    position: Position = Position()
+    size: Size | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    version: int = 1
+    created_by: CreatedBy | None = None
+
+
+class Edge(Struct, frozen=True, kw_only=True):
+    """An edge as it is stored; ``source`` and ``target`` are ids of nodes."""
+
+    id: str
+    source: str
+    target: str
+    type: str = "default"
+    data: dict[str, Any] = field(default_factory=dict)
+    version: int = 1
+    created_by: CreatedBy | None = None
+
+
+class NodeDraft(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A node to be made; ``temp_id`` names it for the edges of the same batch."""
+
+    temp_id: Name | None = None
+    type: Name = "default"
+    position: Position = Position()
+    size: Size | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class EdgeDraft(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An edge to be made; ``source`` and ``target`` are ids or temporary ids of nodes."""
+
+    temp_id: Name | None = None
+    source: Name
+    target: Name
+    type: Name = "default"
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class NodePatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changed fields of a node; ``data`` is a JSON merge patch, ``version`` the one it was made from."""
+
+    id: CanvasId
+    version: Version
+    type: Name | UnsetType = UNSET
+    position: Position | UnsetType = UNSET
+    size: Size | UnsetType | None = UNSET
+    data: dict[str, Any] | UnsetType = UNSET
+
+
+class EdgePatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Changed fields of an edge; ``data`` is a JSON merge patch, ``version`` the one it was made from."""
+
+    id: CanvasId
+    version: Version
+    source: Name | UnsetType = UNSET
+    target: Name | UnsetType = UNSET
+    type: Name | UnsetType = UNSET
+    data: dict[str, Any] | UnsetType = UNSET
+
+
+class CanvasProblem(Struct, frozen=True, kw_only=True):
+    """One bad item of a batch (CV1): which, where in it, and what is wrong."""
+
+    kind: EntityKind
+    index: int
+    field: str | None
+    code: str
+    message: str
