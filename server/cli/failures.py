@@ -28,8 +28,9 @@ def _line(error: BaseException) -> str | None:
     from protocol.errors import Fault
     from server.settings import SettingsError
     from storage.errors import EmbeddedError
+    from storage.migrate import UnsuitableDatabase
 
-    if isinstance(error, Refused | SettingsError | EmbeddedError):
+    if isinstance(error, Refused | SettingsError | EmbeddedError | UnsuitableDatabase):
         text = str(error)
     elif isinstance(error, Fault):
         text = f"{error.code.value}: {error.message}"

@@ -1,7 +1,7 @@
 """``turnwire migrate``: bring the database's schema up to date, or say whether it is."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,26 +25,34 @@ def migrate(
 
     The database is `database_url`, or else the embedded one in the state directory.
     """
-    from server.cli.failures import Refused
+    from functools import partial
+
+    import anyio
+
     from server.settings import load_settings
+
+    anyio.run(partial(_migrate, load_settings(config, state_dir=state_dir), check=check))
+
+
+async def _migrate(settings: "Settings", *, check: bool) -> None:
+    from server.cli.failures import Refused
     from storage.migrate import is_current, upgrade
 
-    with _database(load_settings(config, state_dir=state_dir)) as dsn:
-        if not check:
-            upgrade(dsn)
-        elif not is_current(dsn):
+    async with _database(settings) as dsn:
+        if check and not await is_current(dsn):
             raise Refused("the schema is not current; run `turnwire migrate`")
-    typer.echo("The schema is current.")
+        changed = not check and await upgrade(dsn)
+    typer.echo("The schema was brought up to date." if changed else "The schema is current.")
 
 
-@contextlib.contextmanager
-def _database(settings: "Settings") -> Iterator[str]:
+@contextlib.asynccontextmanager
+async def _database(settings: "Settings") -> AsyncIterator[str]:
     from storage.embedded import EmbeddedPostgres
 
     if settings.database_url is not None:
         yield settings.database_url
     else:
-        with EmbeddedPostgres.attached(settings.state_dir, _say) as dsn:
+        async with EmbeddedPostgres.open(settings.state_dir, _say) as dsn:
             yield dsn
 
 

@@ -1,5 +1,6 @@
 """``turnwire scenario run``: the black-box suite against a running server."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,18 +20,29 @@ def run(
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write JUnit XML to this file.", dir_okay=False)
     ] = None,
-    token: Annotated[
-        str | None, typer.Option("--token", help="Bearer token.", envvar="TURNWIRE_TEST_TOKEN")
-    ] = None,
+    token: Annotated[str | None, typer.Option("--token", help="Bearer token.")] = None,
     restart_command: Annotated[
         str | None,
-        typer.Option("--restart-command", help="Restarts the server and returns when it is ready again."),
+        typer.Option("--restart-command", help="Restarts the server; SCENARIO_RESTART says term or kill."),
     ] = None,
+    http_url: Annotated[
+        str | None, typer.Option("--http-url", help="REST, if not at the same host and port.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("-k", "--filter", help="Part of the ids, or a pattern for them.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the steps of all.")] = False,
+    patience: Annotated[float, typer.Option("--patience", min=0.1, help="Stretches all time-outs.")] = 1.0,
 ) -> None:
     """Run scenarios; exit with 0 only if all passed."""
-    from scenarios.runner import RunOptions, run_files
+    import anyio
 
-    options = RunOptions(
+    from scenarios.runner import run_scenarios
+    from server.cli.failures import Refused
+
+    work = partial(
+        run_scenarios,
+        files,
         url=url,
         jobs=jobs,
         repeat=repeat,
@@ -39,6 +51,11 @@ def run(
         junit=junit,
         token=token,
         restart_command=restart_command,
+        http_url=http_url,
+        filter=name,
+        verbose=verbose,
+        patience=patience,
     )
-    if not run_files(files, options):
-        raise typer.Exit(1)
+    result = anyio.run(work)
+    if result:
+        raise Refused("not all scenarios passed" if result == 1 else "the scenarios could not be run")
