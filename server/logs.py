@@ -118,10 +118,10 @@ def _places_of_exception(_logger: WrappedLogger, _method: str, event: EventDict)
     if info is not None:
         kind, error, trace = info
         frames = traceback.extract_tb(trace)[-DEEPEST_FRAMES:]
-        event["exception"] = f"{kind.__module__}.{kind.__qualname__}"
+        event["error_type"] = f"{kind.__module__}.{kind.__qualname__}"
         event["places"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
         if isinstance(error, BaseExceptionGroup):
-            event["exceptions"] = [type(part).__qualname__ for part in error.exceptions]
+            event["error_types"] = [type(part).__qualname__ for part in error.exceptions]
     return event
 
 
