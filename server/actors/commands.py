@@ -1,0 +1,46 @@
+"""What REST asks of a conversation's actor. Results come back through
+:meth:`server.actors.registry.Registry.call`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from protocol.session import MessageRole, SessionMessage
+
+
+class AppendFromRest(Struct, frozen=True, kw_only=True):
+    """Append a message; the holder sees it too. Results in :class:`AppendResult`.
+
+    A repeated ``request_id`` with the same content is answered by the message it made (ST4); without one,
+    the append is
+    not repeat-safe.
+    """
+
+    role: MessageRole
+    content: str
+    tool_call_id: str | None = None
+    metadata: dict[str, Any] = {}
+    request_id: str | None = None
+
+
+class AppendResult(Struct, frozen=True):
+    """The message as stored, and whether it had been appended by an earlier request."""
+
+    message: SessionMessage
+    repeated: bool
+
+
+class UpdateSession(Struct, frozen=True, kw_only=True):
+    """Change metadata, agent or linked plans; what is unset stays. Results in the session's new
+    ``SessionRow``."""
+
+    metadata: dict[str, Any] | UnsetType = UNSET
+    actor_name: str | UnsetType | None = UNSET
+    linked_plan_ids: tuple[str, ...] | UnsetType = UNSET
+
+
+class DeleteSession(Struct, frozen=True):
+    """Delete the session for good; what runs is stopped, the holder is closed with 4404. Results in
+    ``None``."""

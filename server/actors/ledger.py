@@ -1,0 +1,287 @@
+"""A session's ledger: what is committed of it, and the writes that add to it, under its fence.
+
+The ledger is the actor's memory of the store. It is changed only after a commit, in one turn, so that a
+snapshot taken at
+any moment is true. It does not know frames or connections.
+
+A connection lost at COMMIT leaves an unknown outcome. The ledger then raises the fence, which shuts the late
+write out,
+and reads what really was committed, before anything else is answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from protocol.ids import new_message_id, utc_now
+from protocol.session import MessageRole, SessionMessage, TokenUsage
+from storage.errors import Fenced, StorageUnavailable
+from storage.records import AppendWrite, LastRun, SessionSeed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from storage.records import Claimed, NewRun, RequestKey, RunEnd, SessionRow
+    from storage.store import Store
+
+_FIRST_FENCE = 1
+
+
+class Draft(NamedTuple):
+    """A message that somebody wants to append."""
+
+    role: MessageRole
+    content: str
+    tool_call_id: str | None
+    metadata: dict[str, Any]
+    request: RequestKey
+    origin: str
+
+
+class Appended(NamedTuple):
+    """A message that was appended, and who asked for it."""
+
+    message: SessionMessage
+    request_id: str
+    origin: str
+
+
+class Ledger:
+    """One session as committed.
+
+    - Attributes change only in its actor's task, in the turn that follows a commit.
+    - Every write names the fence; :class:`~storage.errors.Fenced` means that this memory is worthless and
+      ends the actor.
+    - ``appended`` is called once for each message that a client asked for, also when it only turns out later
+      that it had
+      been committed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session_id: str,
+        owner: str,
+        *,
+        claimed: Claimed | None,
+        window: int,
+        appended: Callable[[Appended], None],
+        project_id: str | None = None,
+    ) -> None:
+        self._store = store
+        self._appended = appended
+        self._window = window
+        self.session_id = session_id
+        self.owner = owner
+        self.project_id = project_id
+        self.seed: SessionSeed | None = None
+        """The row to make with the first change; ``None`` once there is one."""
+        self.fence = _FIRST_FENCE
+        self.namespace = "local"
+        self.actor_name: str | None = None
+        self.metadata: dict[str, Any] = {}
+        self.linked_plan_ids: tuple[str, ...] = ()
+        self.usage = TokenUsage()
+        self.created_at: datetime = utc_now()
+        self.updated_at: datetime = self.created_at
+        self.next_sequence = 0
+        self.messages: deque[SessionMessage] = deque(maxlen=window)
+        """The last messages, oldest first."""
+        self.last_run: LastRun | None = None
+        self.run_id: str | None = None
+        """The run that is running now, kept alive by a reload."""
+        self._run_request_id: str | None = None
+        self._stale = False
+        self._doubtful: dict[str, Draft] = {}
+        """Drafts by message id whose outcome is unknown."""
+        if claimed is None:
+            self.seed = SessionSeed(session_id, owner, project_id=project_id, created_at=self.created_at)
+        else:
+            self._adopt(claimed)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to tell of this session: no message and no run."""
+        return self.next_sequence == 0 and self.last_run is None
+
+    async def append(self, draft: Draft) -> SessionMessage:
+        """Append one message and tell ``appended`` of it, after its commit.
+
+        Raises:
+            DuplicateRequest, Fenced, StorageUnavailable.
+        """
+        await self.refresh()
+        message = SessionMessage(
+            message_id=new_message_id(),
+            sequence=self.next_sequence,
+            role=draft.role,
+            content=draft.content,
+            tool_call_id=draft.tool_call_id,
+            metadata=draft.metadata,
+            created_at=utc_now(),
+        )
+        write = AppendWrite(self.session_id, self.fence, message, self.seed, draft.request, draft.origin)
+        try:
+            await self._store.sessions.append(write)
+        except StorageUnavailable as fault:
+            if not fault.outcome_unknown:
+                raise
+            self._stale = True
+            self._doubtful[message.message_id] = draft
+            await self.refresh()
+            found = self.find(message.message_id)
+            if found is None:
+                raise
+            return found
+        self.seed = None
+        self._accept(message)
+        self._appended(Appended(message, draft.request.request_id, draft.origin))
+        return message
+
+    async def start(self, request: RequestKey, run: NewRun) -> None:
+        """Record a run as running.
+
+        Raises:
+            DuplicateRequest, Fenced, StorageUnavailable: then the run has not begun, and never will.
+        """
+        await self.refresh()
+        try:
+            await self._store.runs.start(self.session_id, self.fence, self.seed, request, run)
+        except StorageUnavailable as fault:
+            if fault.outcome_unknown:
+                self._stale = True
+                await self.refresh()
+            raise
+        self.seed = None
+        self.run_id, self._run_request_id = run.run_id, run.request_id
+        self.updated_at = utc_now()
+
+    async def finish(
+        self, build: Callable[[int], RunEnd], stop: Callable[[RunEnd], RequestKey | None]
+    ) -> RunEnd:
+        """End the running run.
+
+        Args:
+            build: Makes the end, given the sequence that its message would have.
+            stop: The request that stopped the run, to be remembered with that end.
+
+        Returns:
+            What was committed, its message with the sequence it has.
+
+        Raises:
+            Fenced, StorageUnavailable: Call again later; it is committed once, also after an unknown outcome.
+        """
+        await self.refresh()
+        end = build(self.next_sequence)
+        if self.last_run is not None and self.last_run.run_id == end.run_id:
+            return self._found_finished(end)
+        try:
+            await self._store.runs.finish(self.session_id, self.fence, end, stop(end))
+        except StorageUnavailable as fault:
+            self._stale = self._stale or fault.outcome_unknown
+            raise
+        if end.message is not None:
+            self._accept(end.message)
+        self.usage = TokenUsage(
+            input_tokens=self.usage.input_tokens + end.usage.input_tokens,
+            output_tokens=self.usage.output_tokens + end.usage.output_tokens,
+            estimated_cost=self.usage.estimated_cost + end.usage.estimated_cost,
+        )
+        self._ended(end)
+        return end
+
+    async def refresh(self) -> None:
+        """After an unknown outcome: shut the late write out and read what is committed. Otherwise nothing.
+
+        Raises:
+            Fenced, StorageUnavailable: The outcome stays unknown.
+        """
+        if not self._stale:
+            return
+        keep = self.run_id
+        claimed = await self._store.sessions.reclaim(self.session_id, self.fence, keep, self._window)
+        self._stale = False
+        doubtful, self._doubtful = self._doubtful, {}
+        if claimed is None:
+            if self.seed is None:
+                raise Fenced
+            return
+        self.seed = None
+        known = self.next_sequence
+        running = self.run_id
+        self._adopt(claimed)
+        self.run_id = running
+        for message in self.messages:
+            draft = doubtful.get(message.message_id)
+            if message.sequence >= known and draft is not None:
+                self._appended(Appended(message, draft.request.request_id, draft.origin))
+
+    def doubt(self) -> None:
+        """Another process may own the session: have :meth:`refresh` find out."""
+        self._stale = True
+
+    def describe(self, row: SessionRow) -> None:
+        """Take over what an update changed."""
+        self.actor_name = row.actor_name
+        self.metadata = row.metadata
+        self.linked_plan_ids = row.linked_plan_ids
+        self.updated_at = row.updated_at
+
+    @property
+    def stale(self) -> bool:
+        """Whether the outcome of a write is unknown, and :meth:`refresh` is due."""
+        return self._stale
+
+    def find(self, message_id: str) -> SessionMessage | None:
+        """A message among the last ones."""
+        return next(
+            (message for message in reversed(self.messages) if message.message_id == message_id), None
+        )
+
+    def last_question(self) -> str:
+        """The content of the last user message; empty when there is none in the window."""
+        return next((m.content for m in reversed(self.messages) if m.role is MessageRole.USER), "")
+
+    def _adopt(self, claimed: Claimed) -> None:
+        self.fence = claimed.fence
+        self.namespace = claimed.namespace
+        self.actor_name = claimed.actor_name
+        self.project_id = claimed.project_id
+        self.metadata = claimed.metadata
+        self.linked_plan_ids = claimed.linked_plan_ids
+        self.usage = claimed.usage
+        self.created_at = claimed.created_at
+        self.updated_at = claimed.updated_at
+        self.next_sequence = claimed.next_sequence
+        self.messages = deque(claimed.messages, maxlen=self._window)
+        last = claimed.last_run
+        self.last_run = (
+            None if last is not None and last.run_id == self.run_id and not last.finish_reason else last
+        )
+
+    def _accept(self, message: SessionMessage) -> None:
+        self.messages.append(message)
+        self.next_sequence = message.sequence + 1
+        self.updated_at = message.created_at
+
+    def _found_finished(self, end: RunEnd) -> RunEnd:
+        """The end had been committed by an attempt whose outcome was unknown."""
+        message = None if end.message is None else self.find(end.message.message_id)
+        self.run_id = None
+        return msgspec.structs.replace(end, message=message)
+
+    def _ended(self, end: RunEnd) -> None:
+        error = end.error
+        self.last_run = LastRun(
+            run_id=end.run_id,
+            request_id=self._run_request_id,
+            status=end.status,
+            finish_reason=end.finish_reason,
+            error_code=None if error is None else error.code,
+            error_message=None if error is None else error.message,
+        )
+        self.run_id = None

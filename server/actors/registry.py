@@ -1,0 +1,266 @@
+"""The registry: at most one actor for each resource of this process, loaded when needed, unloaded when not.
+
+It runs the actors, each wrapped on its own so that one that fails never ends its neighbours, and never
+restarts one with
+old state: the next newcomer loads from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import anyio
+import structlog
+from anyio.lowlevel import checkpoint
+
+from protocol.codes import CloseCode, ErrorCode
+from protocol.errors import Fault
+from protocol.server_frames import Draining
+from server.actors.base import Doubt, Finish, Gone
+from server.actors.conversation_actor import ConversationActor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from anyio.abc import TaskGroup
+
+    from server.actors.base import Actor, Services
+
+log = structlog.get_logger(__name__)
+
+_SWEEP_S: Final = 1.0
+
+
+class _Loading:
+    """Somebody loads the resource; the others wait, then look again."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+
+
+class _Stopping:
+    """The actor is on its way out; newcomers wait until it has written all, then load."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+
+
+_Entry: TypeAlias = "Actor | _Loading | _Stopping"
+
+
+class Registry:
+    """Finds or loads the actor of a resource.
+
+    - ``_entries`` changes in one turn of the loop each time; a resource is loading, live or stopping, never
+      two.
+    - An actor that somebody uses (:meth:`use`) is not unloaded; unloading marks the entry before any await,
+      so that it
+      cannot lose a race with a client that comes back.
+    """
+
+    def __init__(self, services: Services, node_id: str) -> None:
+        self._services = services
+        self._node_id = node_id
+        self._entries: dict[str, _Entry] = {}
+        self._group: TaskGroup | None = None
+        self._draining = False
+        self._exceeded = anyio.Event()
+        services.budget.exceeded = self._note_exceeded
+        services.store.runs.on_fenced = self._on_fenced
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Registry]:
+        """Own the actors' tasks; at the end all actors are finished and gone."""
+        async with anyio.create_task_group() as self._group:
+            self._group.start_soon(self._sweep, name="registry sweep")
+            try:
+                yield self
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self.finish_all(jitter_s=0.0)
+                self._group.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def use(self, resource_id: str, owner: str, *, create: bool = True) -> AsyncIterator[Actor]:
+        """The actor of a resource, kept in memory while the context is open.
+
+        Args:
+            resource_id: A well-formed id.
+            owner: The principal's name; another's resource is answered like one that is not there.
+            create: Whether an unknown id is a new, empty resource of the caller's.
+
+        Raises:
+            Fault: ``not_found``, ``use_project_socket``, ``storage_unavailable``, ``draining``.
+        """
+        actor = await self._find(resource_id, owner, create=create)
+        try:
+            yield actor
+        finally:
+            actor.users -= 1
+            if not actor.users:
+                actor.idle_since = asyncio.get_running_loop().time()
+                if not actor.saved and actor.idle:
+                    self._unload(actor)
+
+    async def call(self, resource_id: str, owner: str, command: Any, *, create: bool = False) -> Any:
+        """Have a resource's actor carry out a command; finds the next actor when one ends before it came to
+        it.
+
+        Raises:
+            Fault: As :meth:`use`, what the command refuses, or ``overloaded``.
+        """
+        for _attempt in range(3):
+            async with self.use(resource_id, owner, create=create) as actor:
+                try:
+                    return await actor.call(command)
+                except Gone:
+                    continue
+        raise Fault(ErrorCode.OVERLOADED, "the owner of this resource moves about", retry_after_ms=500)
+
+    @property
+    def live(self) -> list[Actor]:
+        """All live actors."""
+        return [entry for entry in self._entries.values() if not isinstance(entry, _Loading | _Stopping)]
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server is about to go away."""
+        return self._draining
+
+    def drain(self, reconnect_after_ms: int) -> None:
+        """Begin nothing new, and tell everybody (CN10)."""
+        self._draining = True
+        for actor in self.live:
+            actor.drain()
+            if actor.holding.holder is not None:
+                actor.holding.holder.peer.tell(Draining(reconnect_after_ms=reconnect_after_ms))
+
+    async def wait_quiet(self, grace_s: float) -> bool:
+        """Wait until nothing runs, at most for the grace; whether that came about."""
+        with anyio.move_on_after(grace_s):
+            while any(actor.busy for actor in self.live):  # noqa: ASYNC110 - many runs, no one event
+                await anyio.sleep(0.02)
+            return True
+        return False
+
+    async def finish_all(self, *, jitter_s: float) -> None:
+        """End all actors, spread over ``jitter_s``; what still runs becomes interrupted. Returns when all
+        have ended."""
+        self._draining = True
+        actors = self.live
+        pause = jitter_s / len(actors) if actors else 0.0
+        for actor in actors:
+            self._stop(actor)
+            if pause:
+                await anyio.sleep(pause)
+        while self._entries:
+            entry = next(iter(self._entries.values()))
+            if isinstance(entry, _Loading | _Stopping):
+                await entry.done.wait()
+            else:
+                self._stop(entry)
+
+    async def _find(self, resource_id: str, owner: str, *, create: bool) -> Actor:
+        while True:
+            entry = self._entries.get(resource_id)
+            if isinstance(entry, _Loading | _Stopping):
+                await entry.done.wait()
+                continue
+            if entry is not None and entry.ended:
+                await checkpoint()  # its task is about to take it off the table
+                continue
+            if entry is None:
+                entry = await self._load(resource_id, owner, create=create)
+            elif entry.owner != owner or (not create and not entry.saved):
+                raise Fault(ErrorCode.NOT_FOUND)
+            entry.users += 1
+            return entry
+
+    async def _load(self, resource_id: str, owner: str, *, create: bool) -> Actor:
+        if self._draining:
+            raise Fault(ErrorCode.DRAINING)
+        loading = self._entries[resource_id] = _Loading()
+        actor: Actor | None = None
+        try:
+            services = self._services
+            claimed = await services.store.sessions.claim(
+                resource_id, owner, self._node_id, services.settings.context_messages
+            )
+            if claimed is None and not create:
+                raise Fault(ErrorCode.NOT_FOUND)
+            actor = ConversationActor(resource_id, owner, services, claimed)
+        finally:
+            loading.done.set()
+            if actor is None:
+                del self._entries[resource_id]
+            else:
+                self._entries[resource_id] = actor
+        assert self._group is not None
+        self._services.metrics.resources.labels(actor.kind).inc()
+        self._group.start_soon(self._run, actor, name=f"{actor.kind} {resource_id}")
+        return actor
+
+    async def _run(self, actor: Actor) -> None:
+        """Run one actor to its end; its failure is its own."""
+        try:
+            await actor.run()
+        except Exception:
+            log.exception("actor failed", kind=actor.kind, resource=actor.resource_id)
+        finally:
+            entry = self._entries.get(actor.resource_id)
+            if isinstance(entry, _Stopping):
+                entry.done.set()
+            if entry is actor or isinstance(entry, _Stopping):
+                del self._entries[actor.resource_id]
+            self._services.metrics.resources.labels(actor.kind).dec()
+
+    def _unload(self, actor: Actor) -> None:
+        self._stop(actor)
+
+    def _stop(self, actor: Actor) -> None:
+        """Mark the entry as stopping, in this turn, and have the actor end."""
+        if self._entries.get(actor.resource_id) is not actor:
+            return
+        self._entries[actor.resource_id] = _Stopping()
+        actor.mailbox.put(Finish(CloseCode.RESTARTING, "the server restarts"))
+
+    async def _sweep(self) -> None:
+        """Unload what was idle for long enough, and make room when all outboxes together hold too much."""
+        while True:
+            with anyio.move_on_after(_SWEEP_S):
+                await self._exceeded.wait()
+            if self._exceeded.is_set():
+                self._exceeded = anyio.Event()
+                self._make_room()
+            before = asyncio.get_running_loop().time() - self._services.settings.outbox_retention_s
+            for actor in self.live:
+                if actor.idle_since < before and actor.idle:
+                    self._unload(actor)
+            self._services.metrics.outbox_bytes.set(self._services.budget.used_bytes)
+
+    def _make_room(self) -> None:
+        """Oldest idle first; then what a connection has been handed already."""
+        budget = self._services.budget
+        for actor in sorted(self.live, key=lambda actor: actor.idle_since):
+            if budget.used_bytes <= budget.limit_bytes:
+                break
+            if actor.idle:
+                actor.outbox.clear()
+                self._unload(actor)
+        for actor in sorted(self.live, key=lambda actor: -actor.outbox.size_bytes):
+            if budget.used_bytes <= budget.limit_bytes * 9 // 10:
+                break
+            holder = actor.holding.holder
+            if holder is None or holder.position == actor.outbox.latest:
+                actor.outbox.clear()
+        budget.relieved()
+
+    def _note_exceeded(self) -> None:
+        self._exceeded.set()
+
+    def _on_fenced(self, run_id: str) -> None:
+        for actor in self.live:
+            if isinstance(actor, ConversationActor) and actor.conversation.ledger.run_id == run_id:
+                actor.mailbox.put(Doubt(run_id))

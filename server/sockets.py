@@ -1,0 +1,149 @@
+"""The socket: a ``websockets`` connection that writes ready bytes and is a peer of its actor.
+
+It knows the wire, not what is said on it. Data frames bypass the library's ``send``: they are complete,
+unmasked and
+uncompressed, and are handed to the transport as they lie in the outbox; the library keeps all the rest of
+the protocol
+(handshakes, pings, fragments, closing).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+import termios
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+
+from protocol.codec import encode
+from protocol.codes import CloseCode
+from server.actors.outbox import wire_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from protocol.server_frames import ServerFrame
+    from server.actors.attachment import Attachment
+
+_CONTROL_BYTES: Final = 524_288
+"""Unsequenced frames (answers, snapshots) that may wait for a client that does not read; beyond, it is too
+slow."""
+
+
+class Socket(ServerConnection):
+    """One WebSocket connection.
+
+    - Attributes change in the turns of the event loop's callbacks and of the connection's own task.
+    - ``attachment`` is set while it holds a resource.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.attachment: Attachment | None = None
+        self.lost: Callable[[], None] | None = None
+        """Called once, in the turn in which the transport is lost."""
+        self.scope: anyio.CancelScope | None = None
+        """Ends the reader, so that the connection's task goes on to close."""
+        self.closing: tuple[CloseCode, str] | None = None
+        """How the server wants it closed; the first wish wins."""
+        self._control: deque[bytes] = deque()
+        self._control_bytes = 0
+        self._received = 0
+
+    # What the actor needs (server.actors.attachment.Peer).
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is closed or closing."""
+        return self.closing is not None or self.protocol.state is not State.OPEN
+
+    @property
+    def writable(self) -> bool:
+        """Whether the transport takes bytes now."""
+        return not self.paused and self.closing is None and self.protocol.state is State.OPEN
+
+    def write(self, data: bytes) -> None:
+        """Hand ready wire bytes to the transport."""
+        self.transport.write(data)
+
+    def tell(self, frame: ServerFrame) -> None:
+        """Send an unsequenced frame; while the transport is full it waits, before all sequenced ones."""
+        if self.gone:
+            return
+        data = wire_bytes(encode(frame))
+        if not self.paused and not self._control:
+            self.transport.write(data)
+            return
+        self._control.append(data)
+        self._control_bytes += len(data)
+        if self._control_bytes > _CONTROL_BYTES and len(self._control) > 1:
+            self.close_soon(CloseCode.SLOW_CONSUMER, "answers are not read")
+
+    def close_soon(self, code: CloseCode, reason: str) -> None:
+        """Begin to close; the connection's task does the rest."""
+        if self.closing is None:
+            self.closing = (code, reason)
+            if self.scope is not None:
+                self.scope.cancel()
+
+    def attached(self, attachment: Attachment) -> None:
+        """It was let in."""
+        self.attachment = attachment
+
+    async def answers(self, timeout_ms: int) -> bool:
+        """Ask for a sign of life: a pong, any bytes at all, or that what was sent is being read (CN3)."""
+        received, unsent = self._received, self._unsent_bytes()
+        with anyio.move_on_after(timeout_ms / 1000):
+            try:
+                await (await self.ping())
+            except ConnectionClosed:
+                return False
+            return True
+        return self._received != received or self._unsent_bytes() < unsent
+
+    async def finish(self) -> None:
+        """Close as wished, or normally; returns when the connection is over."""
+        code, reason = self.closing or (CloseCode.NORMAL, "")
+        self._flush_control()
+        await self.close(code, reason)
+
+    # The library's callbacks.
+
+    def resume_writing(self) -> None:
+        """The transport takes bytes again: first the answers that wait, then the outbox."""
+        super().resume_writing()
+        self._flush_control()
+        if self.attachment is not None and not self.paused:
+            self.attachment.pump()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came: a sign of life."""
+        self._received += len(data)
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone; the resource is free in this very turn (CN2)."""
+        super().connection_lost(exc)
+        if self.lost is not None:
+            self.lost()
+
+    def _flush_control(self) -> None:
+        while self._control and not self.paused and self.protocol.state is State.OPEN:
+            data = self._control.popleft()
+            self._control_bytes -= len(data)
+            self.transport.write(data)
+
+    def _unsent_bytes(self) -> int:
+        """What the transport and the kernel still have to send and have acknowledged."""
+        unsent = self.transport.get_write_buffer_size()
+        sock = self.transport.get_extra_info("socket")
+        try:
+            queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+        except (OSError, AttributeError):
+            return unsent
+        return unsent + int(struct.unpack("i", queued)[0])
