@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+from protocol.codes import ErrorCode
+from protocol.strict import bad_frame
+
+T = TypeVar("T")
+
+UUID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 CanvasId = Annotated[str, Meta(pattern=UUID_PATTERN, min_length=36, max_length=36)]
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Version = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -123,3 +130,57 @@ class CanvasProblem(Struct, frozen=True, kw_only=True):
     field: str | None
     code: str
     message: str
+
+
+_node_draft: Final = msgspec.json.Decoder(NodeDraft)
+_edge_draft: Final = msgspec.json.Decoder(EdgeDraft)
+_node_patch: Final = msgspec.json.Decoder(NodePatch)
+_edge_patch: Final = msgspec.json.Decoder(EdgePatch)
+_canvas_id: Final = msgspec.json.Decoder(CanvasId)
+
+
+def decode_node_drafts(items: Iterable[Raw]) -> tuple[list[NodeDraft], list[CanvasProblem]]:
+    """The nodes of ``canvas_batch_create``, and what is malformed among them, by index and field."""
+    return _decode_items(_node_draft, EntityKind.NODE, items)
+
+
+def decode_edge_drafts(items: Iterable[Raw]) -> tuple[list[EdgeDraft], list[CanvasProblem]]:
+    """The edges of ``canvas_batch_create``, as :func:`decode_node_drafts`."""
+    return _decode_items(_edge_draft, EntityKind.EDGE, items)
+
+
+def decode_node_patches(items: Iterable[Raw]) -> tuple[list[NodePatch], list[CanvasProblem]]:
+    """The nodes of ``canvas_batch_update``, as :func:`decode_node_drafts`."""
+    return _decode_items(_node_patch, EntityKind.NODE, items)
+
+
+def decode_edge_patches(items: Iterable[Raw]) -> tuple[list[EdgePatch], list[CanvasProblem]]:
+    """The edges of ``canvas_batch_update``, as :func:`decode_node_drafts`."""
+    return _decode_items(_edge_patch, EntityKind.EDGE, items)
+
+
+def decode_ids(kind: EntityKind, items: Iterable[Raw]) -> tuple[list[str], list[CanvasProblem]]:
+    """The ids of ``canvas_batch_delete``, as :func:`decode_node_drafts`."""
+    return _decode_items(_canvas_id, kind, items)
+
+
+def _decode_items(
+    decoder: msgspec.json.Decoder[T], kind: EntityKind, items: Iterable[Raw]
+) -> tuple[list[T], list[CanvasProblem]]:
+    good: list[T] = []
+    problems: list[CanvasProblem] = []
+    for index, item in enumerate(items):
+        try:
+            good.append(decoder.decode(item))
+        except msgspec.MsgspecError as error:
+            fault = bad_frame(error)
+            problems.append(
+                CanvasProblem(
+                    kind=kind,
+                    index=index,
+                    field=fault.field,
+                    code=ErrorCode.INVALID_CANVAS,
+                    message=fault.message,
+                )
+            )
+    return good, problems

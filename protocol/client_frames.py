@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from protocol.canvas import CanvasId, EdgeDraft, EdgePatch, NodeDraft, NodePatch
 from protocol.ids import RequestId
-from protocol.session import MessageRole
+from protocol.message import MessageRole
 from protocol.tool_call import Decision
 
 __all__ = [

@@ -6,14 +6,13 @@ Client frames are closed unions with one decoder each, built once. What goes wro
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any, Final, Generic, Literal, TypeVar, Union, cast, get_args
 
 import msgspec
 import orjson
 from msgspec import Struct
 
+from protocol.canonical import canonical_sha256
 from protocol.client_frames import (
     Ack,
     Address,
@@ -25,12 +24,12 @@ from protocol.client_frames import (
     Ping,
     ProjectFrame,
 )
-from protocol.errors import BadFrame
 from protocol.ids import Ulid
 from protocol.server_frames import AnyServerFrame, ServerFrame
-from protocol.strict import clean_text, is_plain, parse
+from protocol.strict import bad_frame, clean_text, is_plain, parse
 
 __all__ = [
+    "PROJECT_FORMS",
     "FrameLimits",
     "body_sha256",
     "canonical_sha256",
@@ -40,13 +39,10 @@ __all__ = [
     "decode_server_frame",
     "encode",
     "encode_client_frame",
+    "tag_of",
 ]
 
 T = TypeVar("T")
-
-_MAX_ERROR_TEXT: Final = 300
-_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
-_NAMED: Final = re.compile(r"(?:unknown|required) field `([^`]*)`")
 
 
 class FrameLimits(Struct, frozen=True):
@@ -78,15 +74,9 @@ class _Decoder(Generic[T]):
             raise bad_frame(error) from None
 
 
-def bad_frame(error: msgspec.MsgspecError) -> BadFrame:
-    """The decoder's complaint as a fault that names the field."""
-    text = str(error)
-    at = _AT.search(text)
-    named = _NAMED.search(text)
-    path = ".".join(part for part in (at and at[1], named and named[1]) if part)
-    if len(text) > _MAX_ERROR_TEXT:
-        text = f"{text[: _MAX_ERROR_TEXT // 2]}…{text[-_MAX_ERROR_TEXT // 2 :]}"
-    return BadFrame(text, path or None)
+def tag_of(frame: type[Struct]) -> str:
+    """The ``type`` of a frame on the wire."""
+    return str(frame.__struct_config__.tag)
 
 
 def _on_project(frame: type[ClientFrame]) -> type[ClientFrame]:
@@ -99,11 +89,12 @@ def _on_project(frame: type[ClientFrame]) -> type[ClientFrame]:
     elif not issubclass(frame, Ack | Ping):
         address = [("domain", Literal["conversation"]), ("conversation_id", Ulid)]
     form = msgspec.defstruct(
-        frame.__name__,
+        f"Project{frame.__name__}",
         address,
         bases=(frame,),
         module=__name__,
-        tag=frame.__struct_config__.tag,
+        tag=tag_of(frame),
+        namespace={"__doc__": frame.__doc__},
         kw_only=True,
         frozen=True,
         forbid_unknown_fields=True,
@@ -111,10 +102,10 @@ def _on_project(frame: type[ClientFrame]) -> type[ClientFrame]:
     return cast("type[ClientFrame]", form)
 
 
-_PROJECT_FORMS: Final = tuple(_on_project(frame) for frame in get_args(ProjectFrame))
+PROJECT_FORMS: Final = tuple(_on_project(frame) for frame in get_args(ProjectFrame))
 
 _conversation: Final[_Decoder[ConversationFrame]] = _Decoder(ConversationFrame)
-_project: Final[_Decoder[ClientFrame]] = _Decoder(Union[_PROJECT_FORMS])  # noqa: UP007
+_project: Final[_Decoder[ClientFrame]] = _Decoder(Union[PROJECT_FORMS])  # noqa: UP007
 _server: Final[msgspec.json.Decoder[AnyServerFrame]] = msgspec.json.Decoder(AnyServerFrame)
 _encoder: Final = msgspec.json.Encoder()
 
@@ -178,11 +169,6 @@ def encode_client_frame(frame: ClientFrame, address: Address | None = None) -> b
     if address.conversation_id is not None:
         extra["conversation_id"] = address.conversation_id
     return data[:-1] + b"," + _encoder.encode(extra)[1:]
-
-
-def canonical_sha256(obj: Any) -> str:
-    """The hex SHA-256 over the canonical JSON (sorted keys, no white space) of JSON types."""
-    return hashlib.sha256(orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def body_sha256(frame: ClientFrame) -> str:

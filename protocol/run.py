@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from protocol.session import TokenUsage
+from protocol.message import TokenUsage
 
 
 class RunStatus(StrEnum):

@@ -6,157 +6,67 @@ sessions are stored, nor who may see them.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from enum import StrEnum
-from math import isfinite
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import orjson
 from msgspec import Struct, field
 
+from protocol.canonical import rfc3339, sorted_json
 from protocol.codes import ErrorCode
-from protocol.errors import BadFrame, Fault
-from protocol.ids import is_ulid, new_ulid, utc_now
-from protocol.strict import check_json, parse
-from protocol.tool_call import ExecutionState, ToolCall, ToolError
+from protocol.errors import BadFrame
+from protocol.ids import new_message_id, new_ulid, utc_now
+from protocol.message import (
+    MessageRole,
+    SessionMessage,
+    TokenUsage,
+    check_content,
+    check_object,
+    check_time,
+    check_ulid,
+    role_of,
+)
+from protocol.session_errors import (
+    SessionExportError,
+    SessionImportError,
+    SessionNotFoundError,
+    SessionServiceError,
+    SessionValidationError,
+)
+from protocol.session_export import (
+    MAX_EXPORT_DEPTH,
+    MAX_IMPORT_BYTES,
+    SCHEMA_VERSION,
+    SessionExport,
+    checksum,
+    read_export,
+)
+from protocol.strict import check_json
+from protocol.tool_call import ToolCall
 
-SCHEMA_VERSION: Final = 1
-MAX_IMPORT_BYTES: Final = 64 * 1024 * 1024
-MAX_EXPORT_DEPTH: Final = 128
+__all__ = [
+    "MAX_IMPORT_BYTES",
+    "SCHEMA_VERSION",
+    "MessageRole",
+    "Session",
+    "SessionExportError",
+    "SessionImportError",
+    "SessionMessage",
+    "SessionNotFoundError",
+    "SessionServiceError",
+    "SessionValidationError",
+    "TokenUsage",
+    "check_actor_name",
+    "check_content",
+    "checksum",
+    "convert_session",
+    "decode_session",
+    "import_session",
+    "rfc3339",
+]
+
 RECENT_MESSAGES: Final = 5
-
-
-class SessionServiceError(Fault):
-    """The base of what goes wrong with sessions."""
-
-    default_code = ErrorCode.INTERNAL
-
-    def __init__(
-        self, message: str = "", *, code: ErrorCode | None = None, details: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__(code or self.default_code, message, details=details)
-
-
-class SessionNotFoundError(SessionServiceError):
-    """No such session, or not the caller's."""
-
-    default_code = ErrorCode.NOT_FOUND
-
-
-class SessionExportError(SessionServiceError):
-    """A session that cannot be written as JSON."""
-
-    default_code = ErrorCode.INVALID_REQUEST
-
-
-class SessionImportError(SessionServiceError):
-    """Bytes that are no export, of another schema version, or not as they were exported."""
-
-    default_code = ErrorCode.INVALID_EXPORT
-
-
-class SessionValidationError(SessionServiceError, ValueError):
-    """A session or a message that breaks a rule of SE4, which the text names."""
-
-    default_code = ErrorCode.INVALID_REQUEST
-
-
-class MessageRole(StrEnum):
-    """Who speaks."""
-
-    USER = "user"
-    ASSISTANT = "assistant"
-    SYSTEM = "system"
-    TOOL = "tool"
-
-
-class TokenUsage(Struct, frozen=True, kw_only=True):
-    """Tokens and what they cost in USD (0 where the price is not known)."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    estimated_cost: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("input_tokens", "output_tokens"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise SessionValidationError(f"{name} must be an integer, not {value!r}")
-            if value < 0:
-                raise SessionValidationError(f"{name} must not be negative: {value}")
-        cost = self.estimated_cost
-        if not isinstance(cost, int | float) or isinstance(cost, bool) or not isfinite(cost):
-            raise SessionValidationError(f"estimated_cost must be a finite number, not {cost!r}")
-        if cost < 0:
-            raise SessionValidationError(f"estimated_cost must not be negative: {cost}")
-
-    def __add__(self, other: TokenUsage) -> TokenUsage:
-        return TokenUsage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            estimated_cost=self.estimated_cost + other.estimated_cost,
-        )
-
-
-def check_content(content: str) -> None:
-    """Check what a client says: not empty, not only white space (ER3, SE4).
-
-    Raises:
-        SessionValidationError: With the code ``invalid_message``.
-    """
-    if not content or content.isspace():
-        raise SessionValidationError(
-            "content must not be empty or whitespace only", code=ErrorCode.INVALID_MESSAGE
-        )
-
-
-class SessionMessage(Struct, frozen=True, kw_only=True):
-    """One message.
-
-    The content of user and system messages is never blank. What the engine makes may be empty: an assistant
-    message that only calls tools, a stopped answer, a tool's empty result; a tool message that a *client*
-    sends is checked where it comes in (:func:`check_content`).
-    """
-
-    message_id: str = field(default_factory=new_ulid)
-    sequence: int = 0
-    role: MessageRole
-    content: str
-    tool_call_id: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    metadata: dict[str, Any] = field(default_factory=dict)
-    created_at: datetime = field(default_factory=utc_now)
-
-    def __post_init__(self) -> None:
-        _check_ulid("message_id", self.message_id)
-        if not isinstance(self.sequence, int) or isinstance(self.sequence, bool) or self.sequence < 0:
-            raise SessionValidationError(f"sequence must be an integer from 0, not {self.sequence!r}")
-        if self.role not in MessageRole:
-            raise SessionValidationError(f"role must be one of {', '.join(MessageRole)}, not {self.role!r}")
-        if not isinstance(self.content, str):
-            raise SessionValidationError(f"content must be a string, not {self.content!r}")
-        if self.role is MessageRole.TOOL and not self.tool_call_id:
-            raise SessionValidationError("a tool message needs a tool_call_id")
-        if self.role in {MessageRole.USER, MessageRole.SYSTEM}:
-            check_content(self.content)
-        _check_object("metadata", self.metadata)
-        _check_time("created_at", self.created_at)
-
-    def export_dict(self) -> dict[str, Any]:
-        """The message as SE6 writes it: JSON types, decisions on tool calls left out (TL8)."""
-        return {
-            "message_id": self.message_id,
-            "sequence": self.sequence,
-            "role": self.role.value,
-            "content": self.content,
-            "tool_call_id": self.tool_call_id,
-            "tool_calls": [_export_call(call) for call in self.tool_calls],
-            "metadata": _sorted(self.metadata),
-            "created_at": rfc3339(self.created_at),
-        }
 
 
 class Session(Struct, kw_only=True):
@@ -174,23 +84,18 @@ class Session(Struct, kw_only=True):
     updated_at: datetime = field(default_factory=utc_now)
 
     def __post_init__(self) -> None:
-        _check_ulid("session_id", self.session_id)
+        check_ulid("session_id", self.session_id)
         if not isinstance(self.namespace, str) or not self.namespace or self.namespace.isspace():
             raise SessionValidationError(f"namespace must be a name, not {self.namespace!r}")
         check_actor_name(self.actor_name)
         if self.project_id is not None:
-            _check_ulid("project_id", self.project_id)
+            check_ulid("project_id", self.project_id)
         for plan_id in self.linked_plan_ids:
-            _check_ulid("linked_plan_ids", plan_id)
-        for index, message in enumerate(self.messages):
-            if message.sequence != index:
-                raise SessionValidationError(
-                    f"messages must be ordered by sequence, from 0 and without gaps:"
-                    f" number {index} has sequence {message.sequence}"
-                )
-        _check_object("metadata", self.metadata)
-        _check_time("created_at", self.created_at)
-        _check_time("updated_at", self.updated_at)
+            check_ulid("linked_plan_ids", plan_id)
+        _check_order(self.messages)
+        check_object("metadata", self.metadata)
+        check_time("created_at", self.created_at)
+        check_time("updated_at", self.updated_at)
 
     @property
     def message_count(self) -> int:
@@ -227,7 +132,7 @@ class Session(Struct, kw_only=True):
         now = utc_now()
         message = SessionMessage(
             sequence=len(self.messages),
-            role=_role(role),
+            role=role_of(role),
             content=content,
             tool_call_id=tool_call_id,
             tool_calls=tool_calls,
@@ -240,7 +145,7 @@ class Session(Struct, kw_only=True):
 
     def link_plan(self, plan_id: str) -> None:
         """Link a plan; linking it again does nothing."""
-        _check_ulid("plan_id", plan_id)
+        check_ulid("plan_id", plan_id)
         if plan_id not in self.linked_plan_ids:
             self.linked_plan_ids.append(plan_id)
             self.updated_at = utc_now()
@@ -251,6 +156,17 @@ class Session(Struct, kw_only=True):
             raise SessionValidationError("limit and offset must not be negative")
         end = None if limit is None else offset + limit
         return self.messages[offset:end]
+
+    def with_new_ids(self) -> Session:
+        """A copy under a new session id, with new message ids; what it links to and says is the same."""
+        return msgspec.structs.replace(
+            self,
+            session_id=new_ulid(),
+            linked_plan_ids=list(self.linked_plan_ids),
+            messages=[
+                msgspec.structs.replace(message, message_id=new_message_id()) for message in self.messages
+            ],
+        )
 
     def export_dict(self) -> dict[str, Any]:
         """The session as SE6 writes it: JSON types, in a fixed order, with a checksum over the rest.
@@ -268,13 +184,13 @@ class Session(Struct, kw_only=True):
             "actor_name": self.actor_name,
             "created_at": rfc3339(self.created_at),
             "updated_at": rfc3339(self.updated_at),
-            "metadata": _sorted(self.metadata),
+            "metadata": sorted_json(self.metadata),
             "linked_plan_ids": list(self.linked_plan_ids),
-            "token_usage": _export_usage(self.token_usage),
+            "token_usage": self.token_usage.export_dict(),
             "messages": [message.export_dict() for message in self.messages],
         }
         try:
-            check_json(body)
+            check_json(body, MAX_EXPORT_DEPTH)
         except BadFrame as problem:
             raise SessionExportError(f"the session is no JSON: {problem.message}") from None
         return {**body, "checksum": checksum(body)}
@@ -292,44 +208,10 @@ class Session(Struct, kw_only=True):
             "message_count": self.message_count,
             "created_at": rfc3339(self.created_at),
             "updated_at": rfc3339(self.updated_at),
-            "token_usage": _export_usage(self.token_usage),
+            "token_usage": self.token_usage.export_dict(),
             "linked_plan_ids": list(self.linked_plan_ids),
             "recent_messages": [message.export_dict() for message in self.messages[-RECENT_MESSAGES:]],
         }
-
-
-class _ExportedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    tool_call_id: str
-    name: str
-    arguments: str
-    execution_state: ExecutionState
-    result: str | None
-    error: ToolError | None
-
-
-class _ExportedMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    message_id: str
-    sequence: int
-    role: MessageRole
-    content: str
-    tool_call_id: str | None
-    tool_calls: tuple[_ExportedCall, ...]
-    metadata: dict[str, Any]
-    created_at: datetime
-
-
-class _Export(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    schema_version: int
-    session_id: str
-    namespace: str
-    actor_name: str | None
-    created_at: datetime
-    updated_at: datetime
-    metadata: dict[str, Any]
-    linked_plan_ids: list[str]
-    token_usage: TokenUsage
-    messages: list[_ExportedMessage]
-    checksum: str
 
 
 def import_session(data: bytes, *, max_bytes: int = MAX_IMPORT_BYTES) -> Session:
@@ -343,18 +225,7 @@ def import_session(data: bytes, *, max_bytes: int = MAX_IMPORT_BYTES) -> Session
             match (``checksum_mismatch``).
         SessionValidationError: A rule of SE4 is broken (``invalid_export``).
     """
-    if len(data) > max_bytes:
-        raise SessionImportError(
-            f"the export has {len(data)} bytes, more than {max_bytes}", code=ErrorCode.TOO_LARGE
-        )
-    try:
-        raw = parse(data, MAX_EXPORT_DEPTH)
-    except BadFrame as problem:
-        raise SessionImportError(f"not an export: {problem.message}") from None
-    if not isinstance(raw, dict):
-        raise SessionImportError("not an export: expected an object")
-    _check_version_and_checksum(raw)
-    document = _convert(raw)
+    document = read_export(data, max_bytes)
     try:
         return _session_of(document)
     except SessionValidationError as problem:
@@ -373,16 +244,12 @@ def decode_session(data: bytes) -> Session:
         raise _unwrapped(error) from None
 
 
-def checksum(body: Mapping[str, Any]) -> str:
-    """``sha256:`` and the hex hash over the canonical JSON of all keys but ``checksum``."""
-    rest = {key: value for key, value in body.items() if key != "checksum"}
-    digest = hashlib.sha256(orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)).hexdigest()
-    return f"sha256:{digest}"
-
-
-def rfc3339(moment: datetime) -> str:
-    """A time in UTC with six decimals, ``2026-01-02T03:04:05.000006Z``."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def convert_session(value: object) -> Session:
+    """As :func:`decode_session`, from JSON types."""
+    try:
+        return msgspec.convert(value, Session)
+    except msgspec.MsgspecError as error:
+        raise _unwrapped(error) from None
 
 
 def check_actor_name(name: str | None) -> None:
@@ -400,36 +267,12 @@ def check_actor_name(name: str | None) -> None:
         )
 
 
-def _check_version_and_checksum(raw: dict[str, Any]) -> None:
-    version = raw.get("schema_version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise SessionImportError(f"schema_version must be {SCHEMA_VERSION}, not {version!r}")
-    stated = raw.get("checksum")
-    if stated is None:
-        raise SessionImportError("checksum is missing")
-    computed = checksum(raw)
-    if stated != computed:
-        raise SessionImportError(
-            f"checksum mismatch: the file says {stated}, its content has {computed}",
-            code=ErrorCode.CHECKSUM_MISMATCH,
-        )
-
-
-def _convert(raw: dict[str, Any]) -> _Export:
-    try:
-        return msgspec.convert(raw, _Export)
-    except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, SessionValidationError):
-            raise SessionValidationError(error.__cause__.message, code=ErrorCode.INVALID_EXPORT) from None
-        raise SessionImportError(f"not an export: {error}") from None
-
-
-def _session_of(document: _Export) -> Session:
+def _session_of(document: SessionExport) -> Session:
     return Session(
         session_id=document.session_id,
         namespace=document.namespace,
         actor_name=document.actor_name,
-        messages=[_message_of(message) for message in document.messages],
+        messages=[message.restored() for message in document.messages],
         linked_plan_ids=document.linked_plan_ids,
         token_usage=document.token_usage,
         metadata=document.metadata,
@@ -438,83 +281,19 @@ def _session_of(document: _Export) -> Session:
     )
 
 
-def _message_of(message: _ExportedMessage) -> SessionMessage:
-    return SessionMessage(
-        message_id=message.message_id,
-        sequence=message.sequence,
-        role=message.role,
-        content=message.content,
-        tool_call_id=message.tool_call_id,
-        tool_calls=tuple(_call_of(call) for call in message.tool_calls),
-        metadata=message.metadata,
-        created_at=message.created_at,
-    )
-
-
-def _call_of(call: _ExportedCall) -> ToolCall:
-    state = call.execution_state if call.execution_state.settled else ExecutionState.CANCELLED
-    return ToolCall(
-        tool_call_id=call.tool_call_id,
-        name=call.name,
-        arguments=call.arguments,
-        execution_state=state,
-        result=call.result,
-        error=call.error,
-    )
-
-
-def _export_call(call: ToolCall) -> dict[str, Any]:
-    error = call.error
-    return {
-        "tool_call_id": call.tool_call_id,
-        "name": call.name,
-        "arguments": call.arguments,
-        "execution_state": call.execution_state.value,
-        "result": call.result,
-        "error": None if error is None else {"code": error.code, "message": error.message},
-    }
-
-
-def _export_usage(usage: TokenUsage) -> dict[str, Any]:
-    # Equal costs are equal bytes: 0 and -0.0 too.
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "estimated_cost": float(usage.estimated_cost) + 0.0,
-    }
-
-
-def _sorted(value: Any) -> Any:
-    """JSON types with the keys of every object in order."""
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if isinstance(value, list | tuple):
-        return [_sorted(item) for item in value]
-    return value
-
-
-def _role(role: MessageRole | str) -> MessageRole:
-    try:
-        return MessageRole(role)
-    except ValueError:
-        raise SessionValidationError(f"role must be one of {', '.join(MessageRole)}, not {role!r}") from None
-
-
-def _check_ulid(name: str, text: object) -> None:
-    if not is_ulid(text):
-        raise SessionValidationError(f"{name} must be a ULID (26 upper-case characters), not {text!r}")
-
-
-def _check_object(name: str, value: object) -> None:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise SessionValidationError(f"{name} must be an object with string keys")
-
-
-def _check_time(name: str, moment: object) -> None:
-    if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise SessionValidationError(f"{name} must be a time with a zone, not {moment!r}")
-
-
 def _unwrapped(error: msgspec.MsgspecError) -> SessionValidationError:
     cause = error.__cause__
     return cause if isinstance(cause, SessionValidationError) else SessionValidationError(str(error))
+
+
+def _check_order(messages: list[SessionMessage]) -> None:
+    seen: set[str] = set()
+    for index, message in enumerate(messages):
+        if message.sequence != index:
+            raise SessionValidationError(
+                "messages must be ordered by sequence, from 0 and without gaps:"
+                f" number {index} has sequence {message.sequence}"
+            )
+        if message.message_id in seen:
+            raise SessionValidationError(f"message_id {message.message_id} occurs twice")
+        seen.add(message.message_id)

@@ -7,30 +7,29 @@ characters and numbers out of range (ER2); of a repeated key the last counts. It
 from __future__ import annotations
 
 import json
-import math
 import re
+from math import inf, isfinite
 from typing import Any, Final, NoReturn
+
+import msgspec
+import orjson
 
 from protocol.errors import BadFrame
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1
 
+_MAX_ERROR_TEXT: Final = 300
 _BOM: Final = b"\xef\xbb\xbf"
-_BRACKETS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+# A string (closed or not, so that each byte is looked at once) or a bracket.
+_BRACKETS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 # What may be a NUL, a surrogate or a number out of range; what has none of these needs no closer look.
 _SUSPECT: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|[0-9]{19}|[0-9][eE]")
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _SURROGATE_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LONE_OR_NUL: Final = re.compile("[\ud800-\udfff\0]")
-
-
-class _OutOfRange:
-    """Stands for a number that cannot be kept, until the walk tells where it is."""
-
-    __slots__ = ()
-
-
-_OUT_OF_RANGE: Final = _OutOfRange()
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_NAMED: Final = re.compile(r"(?:unknown|required) field `([^`]*)`")
 
 
 def clean_text(text: str) -> str:
@@ -75,26 +74,45 @@ def parse(data: bytes, max_depth: int) -> Any:
     """Decode to dicts and lists, exactly and with every check.
 
     Raises:
-        BadFrame: What is wrong, and the path where, like ``$.metadata.a[0]``.
+        BadFrame: What is wrong, and where it is, like ``metadata.a[0]``.
     """
-    is_plain(data, max_depth)
     try:
+        if is_plain(data, max_depth):
+            return orjson.loads(data)
+        # Given text, not bytes: from bytes the json module would guess an encoding.
         value = json.loads(
-            data, parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse_constant
+            data.decode(),
+            parse_int=_parse_int if _LONG_NUMBER.search(data) else None,
+            parse_constant=_refuse_constant,
         )
     except ValueError as error:
         raise BadFrame(f"JSON is malformed: {error}") from None
-    _check_value(value, "$")
+    check_json(value, max_depth)
     return value
 
 
-def check_json(value: Any) -> None:
-    """Check a value made in Python: JSON types only, no NUL, no lone surrogates, no number out of range.
+def check_json(value: Any, max_depth: int) -> None:
+    """Check that a value is JSON: its types only, no NUL, no lone surrogate, no number out of range.
 
     Raises:
-        BadFrame: What is wrong, and where.
+        BadFrame: What is wrong, and where it is.
     """
-    _check_value(value, "$")
+    found = _problem(value, max_depth)
+    if found is not None:
+        what, path = found
+        where = "".join(reversed(path))
+        raise BadFrame(f"{what} - at `${where}`", where.removeprefix(".") or None)
+
+
+def bad_frame(error: msgspec.MsgspecError) -> BadFrame:
+    """A struct decoder's complaint as a fault that names the field."""
+    text = str(error)
+    at = _AT.search(text)
+    named = _NAMED.search(text)
+    path = ".".join(part for part in (at and at[1], named and named[1]) if part)
+    if len(text) > _MAX_ERROR_TEXT:
+        text = f"{text[: _MAX_ERROR_TEXT // 2]}…{text[-_MAX_ERROR_TEXT // 2 :]}"
+    return BadFrame(text, path[:_MAX_ERROR_TEXT] or None)
 
 
 def _check_depth(data: bytes, max_depth: int) -> None:
@@ -109,51 +127,54 @@ def _check_depth(data: bytes, max_depth: int) -> None:
             depth -= 1
 
 
-def _parse_int(digits: str) -> int | _OutOfRange:
-    if len(digits) > 20:
-        return _OUT_OF_RANGE
-    value = int(digits)
-    return value if INT_MIN <= value <= INT_MAX else _OUT_OF_RANGE
-
-
-def _parse_float(digits: str) -> float | _OutOfRange:
-    value = float(digits)
-    return value if math.isfinite(value) else _OUT_OF_RANGE
+def _parse_int(digits: str) -> int | float:
+    """Never make an integer of a million digits; infinity is found by the walk, which knows where it is."""
+    return int(digits) if len(digits) <= 20 else inf
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _check_value(value: Any, path: str) -> None:
+def _problem(value: Any, levels: int) -> tuple[str, list[str]] | None:
+    """What is wrong in a value, and the parts of its path from the inside out."""
     match value:
         case str():
-            _check_text(value, path)
-        case bool() | None:
-            pass
+            return _text_problem(value)
+        case None | True | False:
+            return None
         case int():
-            if not INT_MIN <= value <= INT_MAX:
-                raise BadFrame(f"Number out of range - at `{path}`", path.removeprefix("$."))
+            return None if INT_MIN <= value <= INT_MAX else ("Number out of range", [])
         case float():
-            if not math.isfinite(value):
-                raise BadFrame(f"Number out of range - at `{path}`", path.removeprefix("$."))
+            return None if isfinite(value) else ("Number out of range", [])
+        case dict() | list() | tuple() if levels == 0:
+            return "Nested too deeply", []
         case dict():
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    raise BadFrame(f"Expected `str` keys - at `{path}`", path.removeprefix("$."))
-                _check_text(key, path, "key with ")
-                _check_value(item, f"{path}.{key}")
+            return _object_problem(value, levels - 1)
         case list() | tuple():
             for index, item in enumerate(value):
-                _check_value(item, f"{path}[{index}]")
-        case _OutOfRange():
-            raise BadFrame(f"Number out of range - at `{path}`", path.removeprefix("$."))
+                if (found := _problem(item, levels - 1)) is not None:
+                    found[1].append(f"[{index}]")
+                    return found
+            return None
         case _:
-            raise BadFrame(f"Not a JSON value - at `{path}`", path.removeprefix("$."))
+            return f"Not a JSON value, a `{type(value).__name__}`", []
 
 
-def _check_text(text: str, path: str, prefix: str = "") -> None:
+def _object_problem(value: dict[Any, Any], levels: int) -> tuple[str, list[str]] | None:
+    for key, item in value.items():
+        if not isinstance(key, str):
+            return f"Expected `str` keys, got `{type(key).__name__}`", []
+        if (found := _text_problem(key)) is not None:
+            return f"{found[0]} in a key", []
+        if (found := _problem(item, levels)) is not None:
+            found[1].append(f".{key}")
+            return found
+    return None
+
+
+def _text_problem(text: str) -> tuple[str, list[str]] | None:
     found = _LONE_OR_NUL.search(text)
-    if found is not None:
-        what = "NUL character" if found.group() == "\0" else "lone surrogate"
-        raise BadFrame(f"Invalid {prefix}{what} - at `{path}`", path.removeprefix("$."))
+    if found is None:
+        return None
+    return ("NUL character" if found.group() == "\0" else "Lone surrogate"), []
