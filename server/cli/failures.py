@@ -26,11 +26,12 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _line(error: BaseException) -> str | None:
     from protocol.errors import Fault
+    from server.llm.scripts import ScriptError
     from server.settings import SettingsError
     from storage.errors import EmbeddedError
     from storage.migrate import UnsuitableDatabase
 
-    if isinstance(error, Refused | SettingsError | EmbeddedError | UnsuitableDatabase):
+    if isinstance(error, Refused | SettingsError | ScriptError | EmbeddedError | UnsuitableDatabase):
         text = str(error)
     elif isinstance(error, Fault):
         text = f"{error.code.value}: {error.message}"
