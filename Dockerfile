@@ -30,7 +30,7 @@ WORKDIR /var/lib/turnwire
 VOLUME /var/lib/turnwire
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --start-interval=1s CMD [ "python", "-c", \
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD [ "python", "-c", \
     "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['TURNWIRE_PORT'] + '/healthz', timeout=2)" ]
 # The exec form makes the server process 1, so that SIGTERM reaches it and it can drain.
 ENTRYPOINT ["turnwire"]
