@@ -1,6 +1,7 @@
 """From the data of OpenAI-compatible stream chunks to model events: decoding, and making upstreams alike.
 
-Pure. Upstreams differ in how they send tool calls (TL1), reasoning, errors and broken text (ER2); after this they do not.
+Pure. Upstreams differ in how they send tool calls (TL1), reasoning, errors and broken text (ER2); after
+this they do not.
 """
 
 from __future__ import annotations
@@ -171,9 +172,11 @@ class ChunkReader:
             events.append(ThinkingDelta(tail))
         if tail := self._text.finish():
             events.append(TextDelta(tail))
-        for call in self._calls:
-            if tail := call.clean.finish():
-                events.append(ToolCallDelta(call.index, None, None, tail))
+        events += [
+            ToolCallDelta(call.index, None, None, tail)
+            for call in self._calls
+            if (tail := call.clean.finish())
+        ]
         if self._usage is not None:
             events.append(self._usage)
         reason = self._reason

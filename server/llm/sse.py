@@ -14,7 +14,8 @@ class EventTooLong(Exception):
 class SseDecoder:
     """Decodes one stream, in any pieces.
 
-    Only the data of events matters here; names, ids and comments are passed over. Lines may end with LF, CRLF or CR.
+    Only the data of events matters here; names, ids and comments are passed over. Lines may end with LF,
+    CRLF or CR.
     """
 
     __slots__ = ("_carriage_return", "_data", "_held", "_line")
