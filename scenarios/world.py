@@ -105,7 +105,9 @@ class World:
         return f"{self.server.url.rstrip('/')}{path}" + (f"?{urlencode(texts)}" if texts else "")
 
     def publish(self) -> None:
-        """Make what the clients know visible to ``${…}``: positions, and the limits last told."""
+        """Make positions (of clients and marks) and the limits last told visible to ``${…}``."""
+        for name, mark in self.marks.items():
+            self.variables[name] = {"epoch": mark.epoch, "seq": mark.seq}
         for name, client in self.clients.items():
             if client.position is not None:
                 known = {"epoch": client.position.epoch, "seq": client.position.seq}
