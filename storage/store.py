@@ -1,33 +1,59 @@
-"""The store as the server opens it."""
+"""The store as a server or a command line opens it, and the tasks that belong to it."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
+import anyio
+
+from protocol.ids import new_ulid
+from storage.checkpoints import Checkpoints
+from storage.coordination import InProcess
 from storage.database import Database
+from storage.errors import StorageUnavailable
+from storage.group_commit import GroupCommit
 from storage.nodes import Node, Nodes
 from storage.runs import Runs
 from storage.sessions import Sessions
+
+if TYPE_CHECKING:
+    from storage.coordination import Coordination
+
+_REGISTER_S: Final = 5.0
 
 
 class Store:
     """Everything that is kept, behind one door.
 
     Attributes:
-        db: The pool and its circuit.
-        sessions: Sessions and messages.
+        db: The pool and its circuit; ``db.available`` is false while the database is away.
+        sessions: Sessions, messages, remembered requests.
         runs: Runs, steps, tool calls.
-        node: This process's row and lock; None for a visitor (a command line).
-        nodes: The other nodes.
+        nodes: The nodes that serve this database.
+        node: This process among them; None for a visitor.
+        node_id: What rows name as their owner.
+        coordination: Whom to ask for a resource.
+        checkpoints: The write-behind of streamed text.
     """
 
-    db: Database
-    sessions: Sessions
-    runs: Runs
-    node: Node | None
-    nodes: Nodes
-    node_id: str
+    def __init__(
+        self, db: Database, commits: GroupCommit, checkpoints: Checkpoints, node_id: str, node: Node | None
+    ) -> None:
+        self.db = db
+        self.checkpoints = checkpoints
+        self.sessions = Sessions(db, commits, checkpoints)
+        self.runs = Runs(db, checkpoints, node_id=node_id)
+        self.nodes = Nodes(db)
+        self.node = node
+        self.node_id = node_id
+        self.coordination: Coordination = InProcess()
+
+    @property
+    def available(self) -> bool:
+        """Whether calls have a chance now."""
+        return self.db.available
 
 
 @asynccontextmanager
@@ -41,10 +67,41 @@ async def open_store(
     checkpoint_s: float = 1.0,
     sweep_s: float = 5.0,
 ) -> AsyncIterator[Store]:
-    """Open the store of a migrated database; leaving flushes what waits, then closes.
+    """Open the store of a migrated database; leaving writes what waits, then closes.
 
-    ``node_id`` (default: a new ULID) names this process; with ``address`` (``http://host:port``) it is
-    registered as serving, so that command lines find it.
+    Args:
+        node_id: Registers this process as a node under this new ULID, and sweeps after dead nodes. None: a
+            visitor, a command line.
+        address: Where the node serves (``http://host:port``), for command lines to find it.
+        command_timeout_s: The bound of every call, waiting for a connection included.
+        checkpoint_s: Between two writes of streamed text.
+        sweep_s: Between two looks for dead nodes.
+
+    Raises:
+        StorageUnavailable: The database does not answer.
     """
-    raise NotImplementedError
-    yield
+    async with Database.open(dsn, command_timeout_s=command_timeout_s, pool_size=pool_size) as db:
+        own_id = node_id or new_ulid()
+        node = None if node_id is None else Node(db, node_id, address)
+        async with anyio.create_task_group() as tasks:
+            checkpoints = Checkpoints(db, interval_s=checkpoint_s)
+            store = Store(db, GroupCommit(db, tasks, node_id=own_id), checkpoints, own_id, node)
+            tasks.start_soon(checkpoints.run, name="write-behind")
+            if node is not None:
+                await _register(tasks, node)
+                tasks.start_soon(node.sweep_for_ever, sweep_s, name="sweep")
+            try:
+                yield store
+            finally:
+                with anyio.CancelScope(shield=True), suppress(StorageUnavailable):
+                    await checkpoints.flush()
+                    if node is not None:
+                        await node.leave()
+                tasks.cancel_scope.cancel()
+
+
+async def _register(tasks: anyio.abc.TaskGroup, node: Node) -> None:
+    with anyio.move_on_after(_REGISTER_S) as limit:
+        await tasks.start(node.run, name="node lock")
+    if limit.cancelled_caught:
+        raise StorageUnavailable("this process cannot register itself")

@@ -1,0 +1,1 @@
+"""The schema's history: Alembic revisions with plain SQL inside, read only by :mod:`storage.migrate`."""

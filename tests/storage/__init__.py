@@ -1,0 +1,1 @@
+"""Storage against real Postgres."""
