@@ -177,7 +177,6 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_bytes = self._head_fields = 0
-        self._owes_body = True
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url), 0)
@@ -205,6 +204,7 @@ class HttpProtocol(HttpToolsProtocol):
                 for name, value in self.headers
             )
         )
+        self._owes_body = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
