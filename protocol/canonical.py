@@ -17,7 +17,7 @@ def canonical_sha256(obj: Any) -> str:
 def sorted_json(value: Any) -> Any:
     """JSON types with the keys of every object in order."""
     if isinstance(value, dict):
-        return {key: sorted_json(value[key]) for key in sorted(value)}
+        return {key: sorted_json(value[key]) for key in sorted(value, key=str)}
     if isinstance(value, list | tuple):
         return [sorted_json(item) for item in value]
     return value
