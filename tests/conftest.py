@@ -14,6 +14,8 @@ from protocol.ids import new_ulid
 from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
 
+pytest_plugins = ["tests.harness.fixtures"]
+
 _FAST_INITDB = ("--no-sync",)
 _FAST_SERVER = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=300")
 

@@ -1,0 +1,2 @@
+"""What tests need of the outside: real processes (:mod:`tests.harness.processes`), a plain client
+(:mod:`tests.harness.client`)."""

@@ -1,0 +1,1 @@
+"""Tests of the whole server, on real Postgres and mostly over real sockets."""
