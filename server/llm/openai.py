@@ -210,16 +210,22 @@ class _Answer:
 
 
 def request_arguments(request: ModelRequest) -> dict[str, Any]:
-    """What a request says to the SDK."""
+    """What a request says to the SDK.
+
+    Messages and tools go as ``extra_body``, which the SDK sends as it is: looking through 200 messages for
+    something to rename costs it 25 ms of the loop's time.
+    """
+    body: dict[str, Any] = {"messages": [_message(message) for message in request.messages]}
     arguments: dict[str, Any] = {
         "model": request.model,
-        "messages": [_message(message) for message in request.messages],
+        "messages": [],
+        "extra_body": body,
         "stream": True,
         "stream_options": {"include_usage": True},
         "extra_headers": {"Accept-Encoding": "identity"},
     }
     if request.tools:
-        arguments["tools"] = [
+        body["tools"] = [
             {
                 "type": "function",
                 "function": {
