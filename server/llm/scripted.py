@@ -57,6 +57,7 @@ class ScriptedModel:
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self._player = Player(scripts)
+        self.names = self._player.names()
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Sequence[ModelEvent]]]:
@@ -67,7 +68,7 @@ class ScriptedModel:
 
     async def models(self) -> tuple[str, ...]:
         """Name the scripts."""
-        return self._player.names()
+        return self.names
 
     async def aclose(self) -> None:
         """Nothing is held."""
