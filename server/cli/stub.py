@@ -33,7 +33,7 @@ async def _serve(paths: list[Path], host: str, port: int) -> None:
     from server.llm.stub import serve_stub
 
     def announce(base_url: str) -> None:
-        typer.echo(f"The scripted models are ready: {base_url}")
+        typer.echo(f"Scripted models under /v1 are ready: {base_url.removesuffix('/v1')}")
 
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with anyio.create_task_group() as tasks:
