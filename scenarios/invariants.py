@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-UNSEQUENCED: Final = frozenset(
-    {"connected", "snapshot", "pong", "draining", "canvas_state", "conversation_listed"}
-)
+UNSEQUENCED: Final = frozenset({"snapshot", "pong", "draining", "canvas_state", "conversation_listed"})
+"""Types without a ``seq``; that of ``connected`` is the resource's latest, not its own."""
 SEQUENCED: Final = frozenset(
     {
         "completion_queued",
