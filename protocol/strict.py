@@ -24,7 +24,11 @@ _BOM: Final = b"\xef\xbb\xbf"
 # A string (closed or not, so that each byte is looked at once) or a bracket.
 _BRACKETS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 # What may be a NUL, a surrogate or a number out of range; what has none of these needs no closer look.
-_SUSPECT: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])|[0-9]{19}|[0-9][eE]")
+# Within a value a number stands after one of these characters, so that ids in strings are no suspects; a
+# pattern that begins with a set of characters is what `re` searches for fast.
+_SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_SUSPECT_NUMBER: Final = re.compile(rb"[\[:,\s-](?:[0-9]{19}|[0-9]+(?:\.[0-9]*)?[eE])")
+_NUMBER_STARTS: Final = tuple(b"%c" % byte for byte in b"-0123456789")
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _SURROGATE_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LONE_OR_NUL: Final = re.compile("[\ud800-\udfff\0]")
@@ -67,7 +71,9 @@ def is_plain(data: bytes, max_depth: int) -> bool:
         raise BadFrame(f"Not UTF-8 (byte {error.start})") from None
     if data.count(b"[") + data.count(b"{") > max_depth:
         _check_depth(data, max_depth)
-    return _SUSPECT.search(data) is None
+    if b"\\u" in data and _SUSPECT_ESCAPE.search(data) is not None:
+        return False
+    return not data.startswith(_NUMBER_STARTS) and _SUSPECT_NUMBER.search(data) is None
 
 
 def parse(data: bytes, max_depth: int) -> Any:

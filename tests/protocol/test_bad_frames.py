@@ -23,6 +23,7 @@ from protocol.codec import (
 from protocol.codes import ErrorCode
 from protocol.errors import BadFrame
 from protocol.server_frames import error_frame
+from protocol.strict import is_plain
 from tests.protocol import frame_strategies as fs
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -275,3 +276,17 @@ def test_ER1_any_json_is_a_frame_or_a_bad_frame(value: Any) -> None:
 @given(fs.JSON)
 def test_ER2_what_ping_carries_comes_back_the_same(value: Any) -> None:
     assert decode_client_frame(msgspec.json.encode({"type": "ping", "t": value})) == Ping(t=value)
+
+
+@pytest.mark.parametrize(
+    "text", ["4e7", "12345678901234567890", "01BX5ZZKBKACTAV9WEVGEMMVRY", "1,2 5 o'clock"]
+)
+def test_ER2_ids_and_prose_need_no_closer_look(text: str) -> None:
+    assert is_plain(raw(request_id=text, content=text), 64)
+
+
+@pytest.mark.parametrize(
+    "data", [b"[1e5]", b'{"a":-1.5E5}', b"-1e999", b"[0,\n12345678901234567890]", b'"\\uD83D"', b'"\\u0000"']
+)
+def test_ER2_what_may_be_out_of_range_gets_a_closer_look(data: bytes) -> None:
+    assert not is_plain(data, 64)
