@@ -22,5 +22,6 @@ module              what for
 ``embedded``        our own Postgres; with ``binaries`` (whose, where) and ``lifeline`` (a child process)
 ``migrate``         schema; Alembic and ``migrations/`` are imported only there
 ``cursors``         keyset paging
+``tasks``           background tasks of what is open
 ==================  ==================================================================================
 """

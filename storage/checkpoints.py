@@ -52,6 +52,7 @@ class Checkpoints:
         self._interval_s = interval_s
         self._dirty: dict[str, _Partial] = {}
         self._sent: dict[str, _Partial] = {}
+        self._flushing = anyio.Lock()
         self._wake = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
@@ -89,16 +90,17 @@ class Checkpoints:
 
     async def flush(self) -> None:
         """Write everything that waits. While the store is away it is kept."""
-        self._sent, self._dirty = self._dirty, {}
-        self._idle = anyio.Event()
-        try:
-            await self._write_all()
-        except StorageUnavailable:
-            self._dirty = {**self._sent, **self._dirty}
-            self._wake.set()
-        finally:
-            self._sent = {}
-            self._idle.set()
+        async with self._flushing:
+            self._sent, self._dirty = self._dirty, {}
+            self._idle = anyio.Event()
+            try:
+                await self._write_all()
+            except StorageUnavailable:
+                self._dirty = {**self._sent, **self._dirty}
+                self._wake.set()
+            finally:
+                self._sent = {}
+                self._idle.set()
 
     async def _write_all(self) -> None:
         if not self._sent:

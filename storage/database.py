@@ -19,6 +19,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from storage.errors import Refused, StorageUnavailable
+from storage.tasks import background_tasks
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -80,14 +81,13 @@ class Database:
         Raises:
             StorageUnavailable: It does not answer.
         """
-        async with anyio.create_task_group() as tasks:
+        async with background_tasks() as tasks:
             db = cls(dsn, command_timeout_s=command_timeout_s, pool_size=pool_size, tasks=tasks)
             try:
                 async with db.reading():
                     pass
                 yield db
             finally:
-                tasks.cancel_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await db._close()
 

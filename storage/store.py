@@ -17,6 +17,7 @@ from storage.group_commit import GroupCommit
 from storage.nodes import Node, Nodes
 from storage.runs import Runs
 from storage.sessions import Sessions
+from storage.tasks import background_tasks
 
 if TYPE_CHECKING:
     from storage.coordination import Coordination
@@ -83,7 +84,7 @@ async def open_store(
     async with Database.open(dsn, command_timeout_s=command_timeout_s, pool_size=pool_size) as db:
         own_id = node_id or new_ulid()
         node = None if node_id is None else Node(db, node_id, address)
-        async with anyio.create_task_group() as tasks:
+        async with background_tasks() as tasks:
             checkpoints = Checkpoints(db, interval_s=checkpoint_s)
             store = Store(db, GroupCommit(db, tasks, node_id=own_id), checkpoints, own_id, node)
             tasks.start_soon(checkpoints.run, name="write-behind")
@@ -97,7 +98,6 @@ async def open_store(
                     await checkpoints.flush()
                     if node is not None:
                         await node.leave()
-                tasks.cancel_scope.cancel()
 
 
 async def _register(tasks: anyio.abc.TaskGroup, node: Node) -> None:
