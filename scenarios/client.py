@@ -82,6 +82,8 @@ class Client:
     async def _read(self, wire: Wire) -> None:
         while True:
             await self._may_read.wait()
+            if not self._may_read.is_set():
+                continue  # the wait lets others run, also when there is nothing to wait for
             limit = max(_MIN_READ, int(self._rate * _RATE_SLICE_S)) if self._rate else None
             result: list[Message] | Closed = []
             with anyio.CancelScope() as self._reading:

@@ -58,7 +58,7 @@ class Connect(ClientStep, frozen=True, kw_only=True, tag="connect"):
     connect: str
     query: Table = {}
     headers: Table = {}
-    subprotocol: str | None = "turnwire.v1"
+    subprotocol: str = "turnwire.v1"
     resume: str | None = None
     connected: Table = {}
     refused: Refusal | None = None

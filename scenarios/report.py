@@ -137,10 +137,12 @@ class Report:
     def summarise(self) -> None:
         """Print the table and the totals."""
         table = Table(title="Scenarios", title_justify="left")
-        for heading in ("id", "scenario", "proves", "result"):
-            table.add_column(heading)
-        table.add_column("median s", justify="right")
-        table.add_column("longest s", justify="right")
+        table.add_column("id", no_wrap=True)
+        table.add_column("scenario", overflow="ellipsis", no_wrap=True)
+        table.add_column("proves", no_wrap=True)
+        table.add_column("result")
+        table.add_column("median s", justify="right", no_wrap=True)
+        table.add_column("longest s", justify="right", no_wrap=True)
         for outcomes in self._by_scenario():
             scenario = outcomes[0].scenario
             took = [outcome.seconds for outcome in outcomes]

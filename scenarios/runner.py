@@ -20,6 +20,7 @@ from scenarios.steps import perform
 from scenarios.world import Server, StepFailed, World
 
 _HTTP_S: Final = 120.0
+_FILE_WIDTH: Final = 160
 
 
 async def run_scenarios(
@@ -60,7 +61,7 @@ async def run_scenarios(
     Returns:
         0 if all passed, 1 if something failed, 2 if the files or the server are not usable.
     """
-    console = console or Console()
+    console = console or _console()
     http_url = http_url or url.replace("ws", "http", 1)
     server = Server(
         url=url, http_url=http_url, token=token, restart_command=restart_command, patience=patience
@@ -89,6 +90,12 @@ async def run_scenarios(
     if junit is not None:
         report.write_junit(junit)
     return report.exit_code(strict=strict)
+
+
+def _console() -> Console:
+    """Standard output; in a file or a pipe wide enough for the table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_FILE_WIDTH)
 
 
 def _is_wanted(scenario: fmt.Scenario, wanted: str | None) -> bool:

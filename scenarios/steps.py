@@ -104,7 +104,7 @@ async def _connect(step: fmt.Connect, world: World) -> None:
         Wire.open,
         world.socket_url(path, query),
         headers={**world.server.headers(), **variables.expand(step.headers)},
-        subprotocol=step.subprotocol,
+        subprotocol=step.subprotocol or None,
         receive_buffer=step.receive_buffer,
     )
     with _deadline(world, step.timeout_ms, "the connect was not answered", client):

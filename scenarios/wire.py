@@ -111,6 +111,8 @@ class Wire:
             raise ConnectionError(f"no WebSocket handshake: {self._protocol.handshake_exc}")
         if self._protocol.state is State.CONNECTING:
             raise ConnectionError("the connection ended in the handshake")
+        with contextlib.suppress(ConnectionError):
+            await self._flush()  # a ping or a close may have come with the answer
 
     @property
     def subprotocol(self) -> str | None:
@@ -125,6 +127,8 @@ class Wire:
         if self._ready:
             ready, self._ready = self._ready, []
             return ready
+        if self._protocol.close_rcvd is not None:
+            return self._closed()
         try:
             data = await self._stream.receive(max_bytes or _READ_BYTES)
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -135,11 +139,9 @@ class Wire:
         for event in self._protocol.events_received():
             if isinstance(event, Frame):
                 self._take(event)
-        with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        with contextlib.suppress(ConnectionError):
             await self._flush()
         ready, self._ready = self._ready, []
-        if not ready and self._protocol.close_rcvd is not None:
-            return self._closed()
         return ready
 
     def _take(self, frame: Frame) -> None:
