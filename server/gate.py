@@ -252,7 +252,10 @@ def _select_subprotocol(_connection: ServerConnection, offered: Sequence[Subprot
 
 
 async def _listen(host: str, port: int, send_buffer_bytes: int) -> socket.socket:
-    """Open the listening socket; accepted ones inherit its send buffer, the loop sets their TCP_NODELAY."""
+    """Open the listening socket; accepted ones inherit its options.
+
+    TCP_NODELAY too: asyncio sets it only on sockets that were made for TCP by name.
+    """
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
@@ -260,6 +263,7 @@ async def _listen(host: str, port: int, send_buffer_bytes: int) -> socket.socket
     listener = socket.create_server(cast("tuple[str, int]", address[:2]), family=family, backlog=_BACKLOG)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setblocking(False)
     except OSError:
         listener.close()

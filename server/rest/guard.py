@@ -1,7 +1,7 @@
 """Looks at every HTTP request before any route does.
 
-Refuses names that are not ours (DNS rebinding) and changes that a foreign page asks for; adds the headers that
-every answer has.
+Refuses names that are not ours (DNS rebinding) and changes that a foreign page asks for; adds the headers
+that every answer has.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ class App:
             try:
                 while True:
                     yield b"x" * 65536
+                    await asyncio.sleep(0)
             finally:
                 self.disconnected.set()
 
