@@ -10,7 +10,8 @@ module              what for
 ``records``         what goes in and comes out
 ``errors``          what it raises: unavailable, fenced, duplicate, refused
 ``sessions``        taking a session over (the fence), appending, reading, deleting
-``runs``            beginning a run, its turns, its one end; traces
+``runs``            beginning a run, its turns, its one end
+``traces``          reading runs, their steps and tool calls
 ``group_commit``    appends of many sessions in one transaction
 ``checkpoints``     write-behind of streamed text
 ``interruption``    settles what a dead owner left running, within the transaction that takes the session

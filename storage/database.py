@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PROBE_S: Final = 0.2
 """Between the starts of two attempts to connect while the database is away."""
 
-_BREAKING: Final = (
+BREAKING: Final = (
     OSError,  # TimeoutError too
     EOFError,
     asyncpg.PostgresConnectionError,  # class 08
@@ -101,7 +101,8 @@ class Database:
 
     async def connect(self, *, timeout_s: float | None = None) -> Connection:
         """A connection outside the pool, the caller's to close. Raises asyncpg's and the OS's errors."""
-        limit_ms = str(int(self.command_timeout_s * 1000))
+        # Below our own limit: a statement that waits for a lock is told so and does not open the circuit.
+        limit_ms = str(int(self.command_timeout_s * 800))
         connection: Connection = await asyncpg.connect(
             self.dsn,
             timeout=timeout_s or self.command_timeout_s,
@@ -119,17 +120,13 @@ class Database:
 
     # -- used by _Use --------------------------------------------------------------------------------------
 
-    async def _acquire(self) -> Connection:
-        await self._permit()
-        try:
-            while self._idle:
-                connection = self._idle.pop()
-                if not connection.is_closed():
-                    return connection
-            return await self.connect()
-        except BaseException:
-            self._give_back()
-            raise
+    async def _take(self) -> Connection:
+        """An idle connection or a new one; the caller has a permit."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+        return await self.connect()
 
     async def _permit(self) -> None:
         if self._free > 0:
@@ -152,12 +149,11 @@ class Database:
                 return
         self._free += 1
 
-    def _release(self, connection: Connection, *, healthy: bool) -> None:
+    def _put(self, connection: Connection, *, healthy: bool) -> None:
         if healthy and not connection.is_closed() and not connection.is_in_transaction():
             self._idle.append(connection)
         else:
             connection.terminate()
-        self._give_back()
 
     def _trip(self) -> None:
         """Open the circuit: whoever waits or comes fails at once; a probe closes it again."""
@@ -189,7 +185,7 @@ class Database:
             async with asyncio.timeout(self.command_timeout_s):
                 connection = await self.connect()
                 writable = not await connection.fetchval("select pg_is_in_recovery()")
-        except (*_BREAKING, asyncpg.PostgresError):
+        except (*BREAKING, asyncpg.PostgresError):
             writable = False
         if not writable or self.available:
             if connection is not None:
@@ -203,7 +199,7 @@ class Database:
 
     async def _close(self) -> None:
         for connection in self._idle:
-            with suppress(*_BREAKING):
+            with suppress(*BREAKING):
                 await connection.close(timeout=0.5)
         self._idle.clear()
 
@@ -214,42 +210,52 @@ class _Use:
     A class, not a generator: it is entered thousands of times a second.
     """
 
-    __slots__ = ("_connection", "_db", "_limit", "_long", "_under_way", "_writes")
+    __slots__ = ("_connection", "_db", "_limit", "_permitted", "_timeout_s", "_writes")
 
     def __init__(self, db: Database, *, writes: bool, timeout_s: float | None) -> None:
         self._db = db
         self._writes = writes
-        self._long = timeout_s is not None
+        self._timeout_s = timeout_s
         self._limit = asyncio.timeout(timeout_s or db.command_timeout_s)
         self._connection: Connection | None = None
-        self._under_way = False
+        self._permitted = False
 
     async def __aenter__(self) -> Connection:
         if not self._db.available:
             raise StorageUnavailable
         await self._limit.__aenter__()
         try:
-            self._connection = await self._db._acquire()  # noqa: SLF001
-            if self._long:
-                await self._connection.execute("set statement_timeout = 0")
+            await self._db._permit()  # noqa: SLF001
+            self._permitted = True
+            connection = await self._db._take()  # noqa: SLF001
         except BaseException as error:
             await self._leave(error)
             raise
-        self._under_way = True
-        return self._connection
+        self._connection = connection
+        if self._timeout_s is not None:
+            try:
+                await connection.execute(f"set statement_timeout = {int(self._timeout_s * 1000)}")
+            except BaseException as error:
+                await self._leave(error)
+                raise
+        return connection
 
     async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None and self._long and self._connection is not None:
-            self._connection.terminate()  # its time limit was changed
+        if self._timeout_s is not None and self._connection is not None:
+            self._connection.terminate()  # its time limit is not the usual one
         await self._leave(error)
 
     async def _leave(self, error: BaseException | None) -> None:
         """Give the connection back or end it, and raise what callers may see in place of ``error``."""
-        starved = self._connection is None and self._db._free <= 0  # noqa: SLF001
+        under_way = self._connection is not None
+        starved = not self._permitted
         if self._connection is not None:
-            healthy = error is None or (isinstance(error, Exception) and not isinstance(error, _BREAKING))
-            self._db._release(self._connection, healthy=healthy)  # noqa: SLF001
+            healthy = error is None or (isinstance(error, Exception) and not isinstance(error, BREAKING))
+            self._db._put(self._connection, healthy=healthy)  # noqa: SLF001
             self._connection = None
+        if self._permitted:
+            self._permitted = False
+            self._db._give_back()  # noqa: SLF001
         try:
             await self._limit.__aexit__(type(error) if error is not None else None, error, None)
         except TimeoutError as late:
@@ -258,7 +264,7 @@ class _Use:
                 raise StorageUnavailable("all connections are busy") from late
         if error is None:
             return
-        seen, away = _translate(error, unknown=self._writes and self._under_way)
+        seen, away = _translate(error, unknown=self._writes and under_way)
         if away:
             self._db._trip()  # noqa: SLF001
         if seen is not None:
@@ -276,7 +282,7 @@ def _translate(error: BaseException, *, unknown: bool) -> tuple[Exception | None
             return StorageUnavailable(str(error)), False
         case _ if isinstance(error, _AWAY):
             return StorageUnavailable(str(error)), True
-        case _ if isinstance(error, _BREAKING):
+        case _ if isinstance(error, BREAKING):
             return StorageUnavailable(outcome_unknown=unknown), True
     return None, False
 

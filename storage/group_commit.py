@@ -77,6 +77,8 @@ select session_id from written
 _APPEND_BATCH: Final = _APPEND.format(waiting="skip locked")
 _APPEND_ONE: Final = _APPEND.format(waiting="")
 
+_BATCH_CHARACTERS: Final = 4 << 20
+
 _Row = tuple[object, ...]
 
 
@@ -106,7 +108,7 @@ class GroupCommit:
     Args:
         node_id: Written as the owner of rows that a seed makes.
         in_flight: Batches under way at once; a session is in one of them at most.
-        batch_limit: Rows of one statement.
+        batch_limit: Rows of one statement; their text is bounded too.
         waiting_limit: Appends that may wait; more are refused as unavailable.
     """
 
@@ -142,7 +144,10 @@ class GroupCommit:
             raise StorageUnavailable
         if len(self._waiting) >= self._waiting_limit:
             raise StorageUnavailable("too many writes wait")
-        pending = _Pending(write, _row(write))
+        try:
+            pending = _Pending(write, _row(write))
+        except ValueError as error:  # a lone surrogate
+            raise Refused(str(error)) from error
         self._waiting.append(pending)
         self._start()
         try:
@@ -168,7 +173,8 @@ class GroupCommit:
         """The next batch: one row a session, none of a session that is under way."""
         batch: list[_Pending] = []
         kept: list[_Pending] = []
-        while self._waiting and len(batch) < self._batch_limit:
+        size = 0
+        while self._waiting and len(batch) < self._batch_limit and size < _BATCH_CHARACTERS:
             pending = self._waiting.popleft()
             if pending.done.done():
                 continue  # its caller gave up
@@ -178,6 +184,7 @@ class GroupCommit:
             pending.taken = True
             self._busy.add(pending.write.session_id)
             batch.append(pending)
+            size += len(pending.write.message.content)
         self._waiting.extendleft(reversed(kept))
         return batch
 

@@ -6,6 +6,7 @@ and no late write of the old owner can pass.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.ids import new_message_id, utc_now
@@ -100,7 +101,7 @@ async def settle(connection: Connection, session_id: str, next_sequence: int) ->
     if promoted:
         messages.append(promoted)
     if messages:
-        await connection.execute(_ADD_MESSAGES, session_id, records(messages, "engine"))
+        await add_messages(connection, session_id, messages, "engine")
         await connection.execute(_ADVANCE, session_id, len(messages), int(bool(promoted)))
     if tools:
         answers = messages[: len(tools)]
@@ -109,6 +110,13 @@ async def settle(connection: Connection, session_id: str, next_sequence: int) ->
         )
     if run is not None:
         await connection.execute(_COUNT, run["run_id"])
+
+
+async def add_messages(
+    connection: Connection, session_id: str, messages: Sequence[SessionMessage], origin: str
+) -> None:
+    """Insert messages that bring their sequences, within the caller's transaction."""
+    await connection.execute(_ADD_MESSAGES, session_id, records(messages, origin))
 
 
 async def _promote(

@@ -17,7 +17,7 @@ import asyncpg
 from anyio.abc import TaskStatus
 
 from storage import interruption
-from storage.database import Database
+from storage.database import BREAKING, Database
 from storage.errors import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Node:
                     started = True
                     task_status.started()
                 await self._keep()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except (*BREAKING, asyncpg.PostgresError):
                 pass  # away; registered again when it is back
             finally:
                 self.held = False

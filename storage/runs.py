@@ -1,44 +1,27 @@
-"""Runs: beginning, checkpoints, turns, the one end; and reading them."""
+"""Runs: beginning, checkpoints, turns, the one end. Reading them is in :mod:`storage.traces`."""
 
 # ruff: noqa: S608 (statements are put together from constants only)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from protocol.codes import ErrorCode
-from protocol.errors import Fault
 from protocol.run import RunStatus
 from protocol.session import TokenUsage
 from storage.checkpoints import Checkpoints
-from storage.cursors import from_cursor, to_cursor
 from storage.database import Database
 from storage.messages import records
 from storage.records import (
-    LastRun,
     NewRun,
     RequestKey,
     RunEnd,
     RunRow,
-    RunSummary,
     SessionSeed,
-    StepRow,
-    ToolRow,
     TurnWrite,
 )
 from storage.requests import why_not
-
-if TYPE_CHECKING:
-    from asyncpg import Record
-
-    from storage.database import Connection
-
-_RunPage: TypeAlias = tuple[list[RunSummary], str | None]
-_Steps: TypeAlias = list[StepRow]
-_Tools: TypeAlias = list[ToolRow]
+from storage.traces import COLUMNS, Traces, found, run_row
 
 _START: Final = """
 with locked as (
@@ -167,50 +150,10 @@ with locked as (
 select session_id from mine
 """
 
-_COLUMNS: Final = """
-r.run_id, r.session_id, r.request_id, r.query, r.status, r.agent_flow, r.answer, r.model, r.finish_reason,
-r.error_code, r.error_message, r.continues_run_id, r.message_id, r.self_evaluation, r.feedback,
-r.input_tokens, r.output_tokens, r.estimated_cost, r.step_count, r.tool_call_count, r.created_at,
-r.updated_at, r.ended_at
-"""
-_MINE: Final = "join chat_session s on s.session_id = r.session_id and s.status = 'active'"
-_GET: Final = f"select {_COLUMNS} from diagnosis_run r {_MINE} where r.run_id = $1 and s.owner = $2"
-_LATEST: Final = f"""
-select {_COLUMNS} from diagnosis_run r {_MINE} where r.session_id = $1 and s.owner = $2
- order by r.created_at desc, r.id desc limit 1
-"""
-_LAST: Final = """
-select run_id, request_id, status, finish_reason, error_code, error_message from diagnosis_run
- where session_id = $1 order by created_at desc, id desc limit 1
-"""
-_LIST: Final = """
-select r.run_id, r.session_id, r.query, r.status, r.agent_flow, left(r.answer, 200) as answer_preview,
-       r.step_count, r.tool_call_count, r.created_at, r.updated_at, r.id
-  from diagnosis_run r
- where r.session_id = $1
-   and ($2::timestamptz is null or (r.created_at, r.id) < ($2, $3::bigint))
- order by r.created_at desc, r.id desc limit $4
-"""
-_KNOWN: Final = """
-select exists (select from chat_session where session_id = $1 and owner = $2 and status = 'active')
-"""
-_STEPS: Final = """
-select coalesce(step_index, 0) as step_index, run_id, model, coalesce(content, '') as content,
-       coalesce(thinking, '') as thinking, finish_reason, input_tokens, output_tokens, ttft_ms,
-       coalesce(started_at, created_at) as started_at, ended_at
-  from agent_step where run_id = $1 order by step_index, id
-"""
-_TOOLS: Final = """
-select run_id, tool_call_id, coalesce(tool_name, '') as name, coalesce(arguments, '') as arguments,
-       arguments_sha256, confirmation_state,
-       coalesce(execution_state, case when success then 'succeeded' else 'failed' end) as execution_state,
-       result, error_code, error_message, step_index, created_at, started_at, ended_at
-  from tool_invocation where run_id = $1 order by id
-"""
 _FEEDBACK: Final = f"""
 update diagnosis_run r set feedback = $3, updated_at = now() from chat_session s
  where r.run_id = $1 and s.session_id = r.session_id and s.owner = $2 and s.status = 'active'
-returning {_COLUMNS}
+returning {COLUMNS}
 """
 _EVALUATE: Final = """
 update diagnosis_run
@@ -233,11 +176,11 @@ class _Ending(NamedTuple):
     ended_at: Any = None
 
 
-class Runs:
+class Runs(Traces):
     """Statements on ``diagnosis_run``, ``agent_step`` and ``tool_invocation``."""
 
     def __init__(self, db: Database, checkpoints: Checkpoints, *, node_id: str) -> None:
-        self._db = db
+        super().__init__(db)
         self._checkpoints = checkpoints
         self._node_id = node_id
 
@@ -372,82 +315,9 @@ class Runs:
     async def set_feedback(self, run_id: str, owner: str, feedback: str) -> RunRow:
         """Bind feedback to a run. Fault ``not_found``."""
         async with self._db.writing() as connection:
-            return _run_row(_found(await connection.fetchrow(_FEEDBACK, run_id, owner, feedback)))
+            return run_row(found(await connection.fetchrow(_FEEDBACK, run_id, owner, feedback)))
 
     async def set_evaluation(self, run_id: str, name: str, result: dict[str, Any]) -> None:
         """Put one evaluation under ``name`` into the run's ``self_evaluation`` (AO3)."""
         async with self._db.writing() as connection:
             await connection.execute(_EVALUATE, run_id, name, result)
-
-    # -- reading ------------------------------------------------------------------------------------------
-
-    async def get(self, run_id: str, owner: str) -> RunRow:
-        """One run. Fault ``not_found`` when it is not the owner's."""
-        async with self._db.reading() as connection:
-            return _run_row(_found(await connection.fetchrow(_GET, run_id, owner)))
-
-    async def latest(self, session_id: str, owner: str) -> RunRow | None:
-        """The latest by ``created_at desc, id desc``. Fault ``not_found`` for an unknown session."""
-        async with self._db.reading() as connection:
-            row = await connection.fetchrow(_LATEST, session_id, owner)
-            if row is None:
-                await _check_known(connection, session_id, owner)
-                return None
-        return _run_row(row)
-
-    async def last(self, session_id: str) -> LastRun | None:
-        """The latest run's outcome."""
-        async with self._db.reading() as connection:
-            return await last_run(connection, session_id)
-
-    async def list(
-        self, session_id: str, owner: str, *, limit: int = 50, cursor: str | None = None
-    ) -> _RunPage:
-        """A session's runs, newest first, and the next page's cursor. Fault ``not_found``."""
-        at, key = from_cursor(cursor)
-        if key is not None and not key.isdecimal():
-            raise Fault(ErrorCode.INVALID_REQUEST, "this cursor is none of ours")
-        async with self._db.reading() as connection:
-            await _check_known(connection, session_id, owner)
-            rows = await connection.fetch(_LIST, session_id, at, None if key is None else int(key), limit + 1)
-        page = msgspec.convert([dict(row) for row in rows[:limit]], list[RunSummary])
-        last = rows[limit - 1] if len(rows) > limit else None
-        return page, None if last is None else to_cursor(last["created_at"], str(last["id"]))
-
-    async def steps(self, run_id: str) -> _Steps:
-        """The model turns of a run, in order; the caller has checked whose it is."""
-        async with self._db.reading() as connection:
-            rows: Sequence[Record] = await connection.fetch(_STEPS, run_id)
-        return msgspec.convert([dict(row) for row in rows], list[StepRow])
-
-    async def tools(self, run_id: str) -> _Tools:
-        """The tool calls of a run, in order; the caller has checked whose it is."""
-        async with self._db.reading() as connection:
-            rows: Sequence[Record] = await connection.fetch(_TOOLS, run_id)
-        return msgspec.convert([dict(row) for row in rows], list[ToolRow])
-
-
-async def last_run(connection: Connection, session_id: str) -> LastRun | None:
-    """The latest run's outcome, within the caller's transaction."""
-    row = await connection.fetchrow(_LAST, session_id)
-    return None if row is None else msgspec.convert(dict(row), LastRun)
-
-
-async def _check_known(connection: Connection, session_id: str, owner: str) -> None:
-    if not await connection.fetchval(_KNOWN, session_id, owner):
-        raise Fault(ErrorCode.NOT_FOUND)
-
-
-def _found(row: Record | None) -> Record:
-    if row is None:
-        raise Fault(ErrorCode.NOT_FOUND)
-    return row
-
-
-def _run_row(row: Record) -> RunRow:
-    usage = TokenUsage(
-        input_tokens=row["input_tokens"],
-        output_tokens=row["output_tokens"],
-        estimated_cost=row["estimated_cost"],
-    )
-    return msgspec.convert({**dict(row), "usage": usage}, RunRow)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
-from protocol.session import SessionMessage, TokenUsage
+from protocol.session import MessageRole, SessionMessage, TokenUsage
 from storage import interruption, requests
 from storage.checkpoints import Checkpoints
 from storage.cursors import from_cursor, to_cursor
 from storage.database import Database
-from storage.errors import Fenced
+from storage.errors import Fenced, Refused
 from storage.group_commit import GroupCommit
 from storage.messages import last_messages, open_tools, page_of_messages
 from storage.records import (
@@ -24,7 +26,7 @@ from storage.records import (
     SessionRow,
     SessionSeed,
 )
-from storage.runs import last_run
+from storage.traces import last_run
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
 _SessionPage: TypeAlias = tuple[list[SessionRow], str | None]
 _Messages: TypeAlias = list[SessionMessage]
 
-_DELETE_S: Final = 30.0
-"""Deleting a long session's content may take longer than a call does otherwise."""
+_LONG_S: Final = 30.0
+"""Reading, restoring or deleting a whole long session may take longer than a call does otherwise."""
+
+_CHUNK: Final = 500
 
 _CLAIM: Final = """
 update chat_session set fence = fence + 1, owner_node = $3
@@ -70,6 +74,12 @@ update chat_session
        linked_plan_ids = coalesce($5, linked_plan_ids), updated_at = now()
  where session_id = $1 and owner = $2 and status = 'active' and ($6::bigint is null or fence = $6)
 returning *
+"""
+_RESTORE: Final = """
+update chat_session
+   set next_sequence = $2, pair_count = $3, input_tokens = $4, output_tokens = $5, estimated_cost = $6,
+       updated_at = $7
+ where session_id = $1
 """
 _DELETE: Final = """
 update chat_session
@@ -173,19 +183,39 @@ class Sessions:
     async def create(self, seed: SessionSeed) -> None:
         """Make an empty session. Fault ``session_exists`` when the id was ever used."""
         async with self._db.writing() as connection:
-            made = await connection.fetchval(
-                _CREATE,
-                seed.session_id,
-                seed.owner,
-                seed.namespace,
-                seed.actor_name,
-                seed.project_id,
-                seed.metadata,
-                list(seed.linked_plan_ids),
-                seed.created_at,
-            )
+            made = await _create(connection, seed)
         if made is None:
             raise Fault(ErrorCode.SESSION_EXISTS)
+
+    async def restore(
+        self, seed: SessionSeed, messages: Sequence[SessionMessage], usage: TokenUsage, updated_at: datetime
+    ) -> None:
+        """Make a session whole with its messages (an import), in one transaction.
+
+        Raises:
+            Fault: ``session_exists`` when its id, or one of a message, was ever used.
+        """
+        pairs = sum(1 for message in messages if message.role is MessageRole.ASSISTANT)
+        try:
+            async with self._db.writing(timeout_s=_LONG_S) as connection, connection.transaction():
+                if await _create(connection, seed) is None:
+                    raise Fault(ErrorCode.SESSION_EXISTS)
+                for first in range(0, len(messages), _CHUNK):
+                    await interruption.add_messages(
+                        connection, seed.session_id, messages[first : first + _CHUNK], "import"
+                    )
+                await connection.execute(
+                    _RESTORE,
+                    seed.session_id,
+                    len(messages),
+                    pairs,
+                    usage.input_tokens,
+                    usage.output_tokens,
+                    usage.estimated_cost,
+                    updated_at,
+                )
+        except Refused as error:
+            raise Fault(ErrorCode.SESSION_EXISTS, "a message of this session exists already") from error
 
     async def update(
         self,
@@ -212,7 +242,7 @@ class Sessions:
 
     async def delete(self, session_id: str, owner: str) -> None:
         """Delete the content for good and leave a tombstone; the fence goes up. Fault ``not_found``."""
-        async with self._db.writing(timeout_s=_DELETE_S) as connection, connection.transaction():
+        async with self._db.writing(timeout_s=_LONG_S) as connection, connection.transaction():
             _found(await connection.fetchrow(_DELETE, session_id, owner))
             for statement in _DELETE_CONTENT:
                 await connection.execute(statement, session_id)
@@ -242,7 +272,7 @@ class Sessions:
         self, session_id: str, owner: str, limit: int | None = None, offset: int = 0
     ) -> _Messages:
         """Messages by sequence, from ``offset``. Fault ``not_found``."""
-        async with self._db.reading() as connection:
+        async with self._db.reading(timeout_s=_LONG_S if limit is None else None) as connection:
             _found(await connection.fetchrow(_GET, session_id, owner))
             return await page_of_messages(connection, session_id, offset, limit)
 
@@ -251,6 +281,21 @@ def _found(row: Record | None) -> Record:
     if row is None:
         raise Fault(ErrorCode.NOT_FOUND, close=CloseCode.NOT_FOUND)
     return row
+
+
+async def _create(connection: Connection, seed: SessionSeed) -> str | None:
+    made: str | None = await connection.fetchval(
+        _CREATE,
+        seed.session_id,
+        seed.owner,
+        seed.namespace,
+        seed.actor_name,
+        seed.project_id,
+        seed.metadata,
+        list(seed.linked_plan_ids),
+        seed.created_at,
+    )
+    return made
 
 
 async def _claimed(connection: Connection, row: Record, window: int) -> Claimed:

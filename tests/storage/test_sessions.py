@@ -11,7 +11,7 @@ from protocol.codes import ErrorCode
 from protocol.errors import Fault
 from protocol.ids import new_ulid, utc_now
 from protocol.run import RunStatus
-from protocol.session import MessageRole
+from protocol.session import MessageRole, TokenUsage
 from protocol.tool_call import ConfirmationState, ExecutionState, ToolCall
 from storage.errors import DuplicateRequest, Fenced, Refused
 from storage.records import SessionSeed, ToolRecord, TurnWrite
@@ -333,3 +333,24 @@ async def test_RU1_chat_session_has_no_message_text(database_url: str) -> None:
         await store.runs.finish(session_id, 1, end_of(run, 1, "a-secret-word"))
     (row,) = await rows(database_url, "select s::text from chat_session s")
     assert "a-secret-word" not in row[0]
+
+
+async def test_SE6_a_session_is_restored_whole_or_not_at_all(database_url: str) -> None:
+    session_id = new_ulid()
+    messages = [
+        message(at, f"m{at}", MessageRole.USER if at % 2 == 0 else MessageRole.ASSISTANT)
+        for at in range(1200)
+    ]
+    usage = TokenUsage(input_tokens=1, output_tokens=2, estimated_cost=0.5)
+    async with open_store(database_url) as store:
+        seed = SessionSeed(session_id, OWNER)
+        await store.sessions.restore(seed, messages, usage, utc_now())
+        assert await store.sessions.messages(session_id, OWNER) == messages
+        row = await store.sessions.get(session_id, OWNER)
+        assert (row.message_count, row.pair_count, row.usage) == (1200, 600, usage)
+        for again in (seed, SessionSeed(new_ulid(), OWNER)):
+            with pytest.raises(Fault) as caught:
+                await store.sessions.restore(again, messages, usage, utc_now())
+            assert caught.value.code is ErrorCode.SESSION_EXISTS
+        page, _ = await store.sessions.list(OWNER)
+        assert [r.session_id for r in page] == [session_id]
