@@ -35,7 +35,7 @@ _PARALLEL: Final = 2
 """Answers at once; further calls wait."""
 _CONTEXT_TOKENS: Final = 4096
 """Of one conversation, the answer included."""
-_MAX_ANSWER_TOKENS: Final = 512
+MAX_ANSWER_TOKENS: Final = 512
 """A model of this size rambles; its answer then ends as ``length``."""
 _BATCH_TOKENS: Final = 256
 """Prompt tokens read before a cancelled call is noticed."""
@@ -60,7 +60,8 @@ class LocalModel:
     - A slot is taken by a call until its thread has ended, which may be a moment after the stream was left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_answer_tokens: int = MAX_ANSWER_TOKENS) -> None:
+        self._max_answer_tokens = max_answer_tokens
         self._server: Any = None
         self._socket_dir: tempfile.TemporaryDirectory[str] | None = None
         self._loading = anyio.Lock()
@@ -75,7 +76,7 @@ class LocalModel:
             if self._server is None:
                 await anyio.to_thread.run_sync(self._load)
         await self._slots.acquire()
-        call = _Call(self._server, request_body(request))
+        call = _Call(self._server, request_body(request, self._max_answer_tokens))
         try:
             future = asyncio.get_running_loop().run_in_executor(self._threads, call.run)
         except BaseException:
@@ -145,7 +146,7 @@ class _Call:
     """One answer: :meth:`run` in a thread, the rest in the loop."""
 
     def __init__(self, server: Any, body: bytes) -> None:
-        self._server = server
+        self._server: Any = server
         self._body = body
         self._loop = asyncio.get_running_loop()
         self._arrived: deque[bytes | None] = deque()
@@ -199,14 +200,14 @@ class _Call:
         self._wake.set()
 
 
-def request_body(request: ModelRequest) -> bytes:
+def request_body(request: ModelRequest, max_answer_tokens: int) -> bytes:
     """What to ask of llama.cpp; roles that the model was not trained on are told in words."""
     return msgspec.json.encode(
         {
             "messages": [_message(message) for message in request.messages if message.content],
             "stream": True,
             "stream_options": {"include_usage": True},
-            "max_tokens": _MAX_ANSWER_TOKENS,
+            "max_tokens": max_answer_tokens,
             "temperature": 0.3,
             "top_p": 0.9,
             "repeat_penalty": 1.1,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+_PIECE_BYTES: Final = 41
+"""What Python keeps beside the bytes of a piece, so that many small ones are bounded too."""
 
 
 class EventTooLong(Exception):
@@ -18,12 +20,12 @@ class SseDecoder:
     CRLF or CR.
     """
 
-    __slots__ = ("_carriage_return", "_data", "_held", "_line")
+    __slots__ = ("_carriage_return", "_data", "_data_size", "_line", "_line_size")
 
     def __init__(self) -> None:
         self._line: list[bytes] = []  # pieces of the line begun
         self._data: list[bytes] = []  # data lines of the event begun
-        self._held = 0  # bytes in both
+        self._line_size = self._data_size = 0  # what they hold, in bytes
         self._carriage_return = False  # the last piece ended with one, whose LF may follow
 
     def feed(self, piece: bytes) -> list[bytes]:
@@ -35,21 +37,21 @@ class SseDecoder:
         if self._carriage_return or b"\r" in piece:
             piece = self._with_line_feeds(piece)
         if b"\n" not in piece:
-            self._hold(self._line, piece)
+            self._hold(piece)
             return []
         first, *lines = piece.split(b"\n")
         if self._line:
-            self._hold(self._line, first)
+            self._hold(first)
             first = b"".join(self._line)
-            self._held -= len(first)
             self._line.clear()
+            self._line_size = 0
         rest = first if not lines else lines.pop()
         events: list[bytes] = []
         self._take(first, events)
         for line in lines:
             self._take(line, events)
         if rest:
-            self._hold(self._line, rest)
+            self._hold(rest)
         return events
 
     def finish(self) -> list[bytes]:
@@ -64,18 +66,24 @@ class SseDecoder:
         if not line:
             if self._data:
                 event = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                self._held -= len(event) - (len(self._data) - 1)
                 self._data.clear()
+                self._data_size = 0
                 events.append(event)
         elif line.startswith(b"data:"):
-            self._hold(self._data, line[6:] if line.startswith(b"data: ") else line[5:])
+            self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            self._data_size += len(line) + _PIECE_BYTES
+            self._check_size()
         elif line == b"data":
-            self._data.append(b"")
+            self._take(b"data:", events)
 
-    def _hold(self, pieces: list[bytes], piece: bytes) -> None:
-        pieces.append(piece)
-        self._held += len(piece)
-        if self._held > MAX_EVENT_BYTES:
+    def _hold(self, piece: bytes) -> None:
+        """Keep a piece of a line."""
+        self._line.append(piece)
+        self._line_size += len(piece) + _PIECE_BYTES
+        self._check_size()
+
+    def _check_size(self) -> None:
+        if self._line_size + self._data_size > MAX_EVENT_BYTES:
             raise EventTooLong
 
     def _with_line_feeds(self, piece: bytes) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -200,6 +200,7 @@ class _Streaming:
         due = loop.time()
         chunks = self._chunks
         for step in self._performance.steps:
+            self._record.chunks += isinstance(step, Say | Think | Fragment)
             match step:
                 case Say():
                     self._add(chunks.text(step.text))
@@ -251,7 +252,6 @@ class _Streaming:
                 data = self._chunks.role() + data
         self._waiting.append(data)
         self._size += len(data)
-        self._record.chunks += event
 
     async def _flush(self) -> None:
         if not self._connection.chunked and (self._waiting or self._begun):
@@ -297,7 +297,7 @@ async def _play_whole(
                 connection.reset()
             case Hang():
                 await connection.wait_until(None)
-        record.chunks += not isinstance(step, Pause)
+        record.chunks += isinstance(step, Say | Think | Fragment)
 
 
 async def _reply_error(connection: HttpConnection, error: ErrorBody) -> None:
@@ -312,7 +312,7 @@ async def _reply_error(connection: HttpConnection, error: ErrorBody) -> None:
 
 @asynccontextmanager
 async def open_stub(
-    scripts: Mapping[str, Script] | Iterable[Path], host: str = "127.0.0.1", port: int = 0
+    scripts: dict[str, Script] | Sequence[Path], host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[StubServer]:
     """Run the stub.
 
@@ -325,7 +325,7 @@ async def open_stub(
         ScriptError: A script is wrong.
         OSError: The port is taken.
     """
-    stub = StubServer(scripts if isinstance(scripts, Mapping) else read_scripts(scripts))
+    stub = StubServer(scripts if isinstance(scripts, dict) else read_scripts(scripts))
     server = await asyncio.start_server(stub.handle, host, port, backlog=1024)
     bound = server.sockets[0].getsockname()[1]
     stub.base_url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/v1"
