@@ -127,7 +127,8 @@ class LocalModel:
             parameters.n_parallel = _PARALLEL
             parameters.n_batch = _BATCH_TOKENS
             parameters.n_ubatch = _BATCH_TOKENS
-            parameters.cpuparams.n_threads = min(4, os.cpu_count() or 1)
+            # They wait for each other by spinning: one core is left for the loop and the database.
+            parameters.cpuparams.n_threads = max(1, min(4, (os.cpu_count() or 1) - 1))
             parameters.use_jinja = True
             parameters.verbosity = 0
             self._server = xllamacpp.Server(parameters)

@@ -41,7 +41,8 @@ def call(
 
 
 def read(*chunks: bytes, reason: str | None = "stop") -> list[ModelEvent]:
-    reader, events = ChunkReader(), []
+    reader = ChunkReader()
+    events: list[ModelEvent] = []
     for chunk in (*chunks, *([finish(reason)] if reason else [])):
         reader.feed(chunk, events)
     return events + reader.finish()
