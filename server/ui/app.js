@@ -40,6 +40,7 @@ const drafts = new Map();
 /** @type {ChatSession} */
 let session;
 let shownNotice = "";
+let shownList = "";
 let wasRunning = false;
 /** Whether the newest message is to be kept in sight. */
 let following = true;
@@ -67,7 +68,6 @@ function open(id) {
   wasRunning = false;
   session = new ChatSession(id, schedule);
   type(drafts.get(id) ?? "");
-  showList();
   schedule();
   at.input.focus();
 }
@@ -106,6 +106,7 @@ function show() {
   log.show(view, session.waiting, session.refusal, status.phase === "online");
   showModel();
   showStatus();
+  showList();
   const running = view.running !== null || view.queued.length > 0;
   at.stop.hidden = !running;
   at.send.disabled = at.input.value.trim() === "";
@@ -125,6 +126,10 @@ function showModel() {
   at.modelName.textContent = model || preferences().model || "Default model";
   at.title.textContent = title;
   at.scripted.hidden = !model.startsWith("script/");
+  at.scripted.textContent =
+    model === "script/demo"
+      ? "No model is configured: the answers come from a built-in script, not from a language model."
+      : "The answers come from a script, not from a language model.";
   document.title = known?.title ? `${title} · Turnwire` : "Turnwire";
 }
 
@@ -151,8 +156,12 @@ function showStatus() {
 }
 
 function showList() {
+  const list = conversations();
+  const key = JSON.stringify([session.id, list.map(({ id, title }) => [id, title])]);
+  if (key === shownList) return;
+  shownList = key;
   at.list.replaceChildren(
-    ...conversations().map(({ id, title }) => {
+    ...list.map(({ id, title }) => {
       const current = id === session.id;
       const name = title || "Untitled";
       const link = make("a", { href: `#${id}`, title: name, ...(current ? { "aria-current": "page" } : {}) }, name);
@@ -207,7 +216,6 @@ function submit() {
   type("");
   following = true;
   session.send(text);
-  showList();
 }
 
 at.composer.addEventListener("submit", (event) => {

@@ -1,11 +1,13 @@
 // @ts-check
 /**
- * Text from outside on the page: always as text nodes, never as markup. Code fences become blocks and
- * back-ticks inline code; everything else stays as it was written.
+ * Text from outside on the page: always as text nodes, never as markup. Code fences become blocks,
+ * back-ticks inline code and double asterisks strong; everything else stays as it was written.
  */
 
 /** @typedef {{kind: "text" | "code", language: string, text: string}} Block */
 
+const INLINE = /(`[^`\n]+`|\*\*[^*\s](?:[^*\n]*[^*\s])?\*\*)/;
+const INLINE_PART = /^(?:`([^`\n]+)`|\*\*([^*\n]+)\*\*)$/;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$/;
 
 /**
@@ -93,20 +95,19 @@ export function setText(element, text) {
  * @param {string} text
  */
 function fillParagraph(paragraph, text) {
-  const parts = text.split(/(`[^`\n]+`)/);
+  const parts = text.split(INLINE);
   if (parts.length === 1) setText(paragraph, text);
-  else
-    paragraph.replaceChildren(
-      ...parts
-        .filter((part) => part !== "")
-        .map((part, _at) => {
-          if (!/^`[^`\n]+`$/.test(part)) return part;
-          const code = document.createElement("code");
-          code.textContent = part.slice(1, -1);
-          return code;
-        }),
-    );
+  else paragraph.replaceChildren(...parts.filter((part) => part !== "").map(inline));
   return paragraph;
+}
+
+/** @param {string} part @returns {Node | string} */
+function inline(part) {
+  const [, code, strong] = INLINE_PART.exec(part) ?? [];
+  if (code === undefined && strong === undefined) return part;
+  const element = document.createElement(code === undefined ? "strong" : "code");
+  element.textContent = code ?? strong;
+  return element;
 }
 
 /** @param {Block} block */
