@@ -141,28 +141,19 @@ def test_ST2_a_tail_is_flushed_and_the_cutter_begins_anew() -> None:
 
 
 ALPHABET = "aA1I .!?…。！？」”\"'»«)(*_`~\n\r\t#->|•,‼\ufe0f\u0301\u200d🇩👩中あ।\u2029\x85\xa0３．"
+PIECES = (
+    """
+Dr.|U.S.|e.g.|No.|Inc.|3.|I.|The|word|it|```|~~~|…|...|?!|。|」|«| »| |- |1. |## |> || |```py⏎|⏎|⏎⏎|\r⏎
+""".strip()
+    .replace("⏎", "\n")
+    .split("|")
+)
+PIECES += ["|", "x" * 700, " " * 700]
 TEXTS = st.one_of(
     st.text(max_size=300),
     st.text(st.sampled_from(ALPHABET), max_size=300),
     st.lists(
-        st.sampled_from(
-            "Dr. U.S. e.g. No. Inc. 3. I. The word it ``` ~~~ … ... ?! 。 」 « »".split()
-            + [
-                " ",
-                "\n",
-                "\n\n",
-                "\r\n",
-                "```py\n",
-                "- ",
-                "1. ",
-                "## ",
-                "> ",
-                "| ",
-                " »",
-                "x" * 700,
-                " " * 700,
-            ]
-        ),
+        st.sampled_from(PIECES),
         max_size=40,
     ).map("".join),
 )
