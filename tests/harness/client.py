@@ -18,6 +18,16 @@ from protocol.ids import new_ulid
 
 Frame = dict[str, Any]
 _ids = itertools.count(1)
+_sockets: set[ClientConnection] = set()
+
+
+async def abort_all() -> None:
+    """Destroy what a test left open."""
+    while _sockets:
+        socket = _sockets.pop()
+        if socket.loop is asyncio.get_running_loop():
+            socket.transport.abort()
+            await socket.wait_closed()
 
 
 def next_request_id() -> str:
@@ -55,7 +65,9 @@ class Client:
                 {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()}
             )
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        client = cls(await connect(path, additional_headers=headers, ping_interval=None, max_size=None))
+        socket = await connect(path, additional_headers=headers, ping_interval=None, max_size=None)
+        _sockets.add(socket)
+        client = cls(socket)
         frame = None
         try:
             frame = await client.receive()

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.harness.client import abort_all
 from tests.harness.processes import ServerProcess, StubProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -22,6 +23,13 @@ QUICK = {
     "drain_grace_ms": 1500,
 }
 """Settings of the tests' servers that make waiting short."""
+
+
+@pytest.fixture(autouse=True)
+async def clients() -> AsyncIterator[None]:
+    """No client outlives its test."""
+    yield
+    await abort_all()
 
 
 @pytest.fixture(scope="session")
