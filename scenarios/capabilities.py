@@ -56,7 +56,11 @@ class Capabilities:
 
         async def ask(script: str) -> None:
             async with limiter:
-                if not await self._in_world(_knows_script, self._server, script):
+                try:
+                    known = await self._in_world(_knows_script, self._server, script)
+                except StepFailed:
+                    return  # the scenario will show what is wrong
+                if not known:
                     self._unknown_scripts.add(script)
 
         async with anyio.create_task_group() as tasks:
@@ -65,13 +69,19 @@ class Capabilities:
                     tasks.start_soon(ask, scenario.scripts[0])
 
     async def _in_world(self, question: Callable[..., Any], server: Server, *arguments: Any) -> Any:
+        fault: StepFailed | None = None
+        answer = None
         async with httpx2.AsyncClient() as http, anyio.create_task_group() as tasks:
             world = World(server, tasks, http)
             try:
-                return await question(world, *arguments)
-            finally:
-                await world.close()
-                tasks.cancel_scope.cancel()
+                answer = await question(world, *arguments)
+            except StepFailed as error:
+                fault = error
+            await world.close()
+            tasks.cancel_scope.cancel()
+        if fault is not None:
+            raise fault
+        return answer
 
     def missing(self, scenario: fmt.Scenario) -> str | None:
         """Why this scenario cannot be run against the server; None when it can."""

@@ -140,7 +140,7 @@ class Report:
         table.add_column("id", no_wrap=True)
         table.add_column("scenario", overflow="ellipsis", no_wrap=True)
         table.add_column("proves", no_wrap=True)
-        table.add_column("result")
+        table.add_column("result", min_width=14)
         table.add_column("median s", justify="right", no_wrap=True)
         table.add_column("longest s", justify="right", no_wrap=True)
         for outcomes in self._by_scenario():

@@ -56,7 +56,8 @@ def test_a_selector_gives_its_value(selector: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "selector", ["one llm_text_chunk.text", "first pong.t", "sum *.seq", "count other:*", "count * + concat *.type"]
+    "selector",
+    ["one llm_text_chunk.text", "first pong.t", "sum *.seq", "count other:*", "count * + concat *.type"],
 )
 def test_a_selector_without_its_frames_is_an_error(selector: str) -> None:
     with pytest.raises(SelectorError):
@@ -75,7 +76,7 @@ def test_a_selector_without_its_frames_is_an_error(selector: str) -> None:
         {"dense": True},
         {"ascending": "llm_text_sentence.index"},
         {"same_bytes": "part"},
-        {"json": "= {\"a\": 1}"},
+        {"json": '= {"a": 1}'},
     ],
 )
 def test_what_holds_is_silent(fields: dict[str, Any]) -> None:
@@ -137,7 +138,9 @@ def test_CN6_the_same_seq_with_other_bytes_is_a_fault() -> None:
 
 def test_ST2_chunks_sentences_and_content_must_be_one() -> None:
     assert _faults(_INIT, _chunk(2, "a. "), _sentence(3, 0, "a. "), _complete(4, "a. ")) == []
-    assert "chunks concatenate" in _faults(_INIT, _chunk(2, "a"), _sentence(3, 0, "a."), _complete(4, "a."))[0]
+    assert (
+        "chunks concatenate" in _faults(_INIT, _chunk(2, "a"), _sentence(3, 0, "a."), _complete(4, "a."))[0]
+    )
     assert "sentences concatenate" in _faults(_INIT, _chunk(2, "a."), _complete(3, "a."))[0]
     assert "sentence 1 came" in _faults(_INIT, _sentence(2, 1, "a."))[0]
 

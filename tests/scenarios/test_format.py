@@ -109,5 +109,7 @@ def test_the_scenarios_of_the_specification_are_there() -> None:
 
 def test_every_rule_of_connections_streams_and_errors_has_a_scenario() -> None:
     proved = {rule for scenario in fmt.read_scenarios([_HERE]) for rule in scenario.proves}
-    rules = {f"CN{n}" for n in range(1, 11)} | {f"ST{n}" for n in range(1, 9)} | {f"ER{n}" for n in range(1, 6)}
+    rules = (
+        {f"CN{n}" for n in range(1, 11)} | {f"ST{n}" for n in range(1, 9)} | {f"ER{n}" for n in range(1, 6)}
+    )
     assert rules <= proved

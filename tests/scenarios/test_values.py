@@ -38,7 +38,9 @@ def test_a_lone_reference_keeps_its_type_and_one_inside_text_becomes_text() -> N
     variables["limits"] = {"rate_burst": 20}
     variables["list"] = ["x", "y"]
     assert variables.expand("${limits.rate_burst}") == 20
-    assert variables.expand({"n": ["${limits.rate_burst + 5}", "${limits.rate_burst * 2 - 1}"]}) == {"n": [25, 39]}
+    assert variables.expand({"n": ["${limits.rate_burst + 5}", "${limits.rate_burst * 2 - 1}"]}) == {
+        "n": [25, 39]
+    }
     assert variables.expand("at most ${limits.rate_burst}") == "at most 20"
     assert variables.expand("${list}") == ["x", "y"]
     assert variables.expand({"${list[1]}": "$${list}"}) == {"y": "${list}"}
