@@ -39,7 +39,10 @@ def _write(session_id: str, sequence: int) -> AppendWrite:
 async def measure(dsn: str, *, sessions: int, seconds: float, in_flight: int, batch: int) -> str:
     """Every session appends one message after another for so long."""
     latencies: list[float] = []
-    async with Database.open(dsn, pool_size=8, command_timeout_s=30) as db, anyio.create_task_group() as tasks:
+    async with (
+        Database.open(dsn, pool_size=8, command_timeout_s=30) as db,
+        anyio.create_task_group() as tasks,
+    ):
         commits = GroupCommit(db, tasks, node_id="bench", in_flight=in_flight, batch_limit=batch)
         end = 0.0
 

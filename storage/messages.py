@@ -30,6 +30,7 @@ _PAGE: Final = f"""
 select {_COLUMNS} from session_message
  where session_id = $1 and sequence >= $2 order by sequence limit $3
 """
+_ONE: Final = f"select {_COLUMNS} from session_message where session_id = $1 and message_id = $2"
 _STATES: Final = """
 select tool_call_id, tool_name, arguments, confirmation_state, execution_state, result, error_code,
        error_message
@@ -56,6 +57,12 @@ async def page_of_messages(
 ) -> list[SessionMessage]:
     """Messages from sequence ``first`` on."""
     return await _with_states(connection, session_id, await connection.fetch(_PAGE, session_id, first, limit))
+
+
+async def one_message(connection: Connection, session_id: str, message_id: str) -> SessionMessage | None:
+    """A session's message by its id."""
+    found = await _with_states(connection, session_id, await connection.fetch(_ONE, session_id, message_id))
+    return found[0] if found else None
 
 
 async def open_tools(connection: Connection, session_id: str) -> tuple[ToolRecord, ...]:

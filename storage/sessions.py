@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
@@ -17,7 +18,7 @@ from storage.cursors import from_cursor, to_cursor
 from storage.database import Database
 from storage.errors import Fenced, Refused
 from storage.group_commit import GroupCommit
-from storage.messages import last_messages, open_tools, page_of_messages
+from storage.messages import last_messages, one_message, open_tools, page_of_messages
 from storage.records import (
     AppendWrite,
     Claimed,
@@ -70,7 +71,7 @@ select * from chat_session
 """
 _UPDATE: Final = """
 update chat_session
-   set metadata = coalesce($3, metadata), actor_name = coalesce($4, actor_name),
+   set metadata = coalesce($3, metadata), actor_name = case when $7 then $4 else actor_name end,
        linked_plan_ids = coalesce($5, linked_plan_ids), updated_at = now()
  where session_id = $1 and owner = $2 and status = 'active' and ($6::bigint is null or fence = $6)
 returning *
@@ -222,20 +223,23 @@ class Sessions:
         session_id: str,
         owner: str,
         *,
-        metadata: dict[str, Any] | None = None,
-        actor_name: str | None = None,
-        linked_plan_ids: tuple[str, ...] | None = None,
+        metadata: dict[str, Any] | UnsetType = UNSET,
+        actor_name: str | UnsetType | None = UNSET,
+        linked_plan_ids: tuple[str, ...] | UnsetType = UNSET,
         fence: int | None = None,
     ) -> SessionRow:
-        """Change what is given; None leaves a field as it is. An actor gives its ``fence``.
+        """Change what is given (an ``actor_name`` of None takes it away). An actor gives its ``fence``.
 
         Raises:
             Fault: ``not_found``.
             Fenced: With ``fence``, when the session is another's by now.
         """
-        plans = None if linked_plan_ids is None else list(linked_plan_ids)
+        plans = None if linked_plan_ids is UNSET else list(linked_plan_ids)
+        data = None if metadata is UNSET else metadata
+        named = actor_name is not UNSET
+        name = actor_name if named else None
         async with self._db.writing() as connection:
-            row = await connection.fetchrow(_UPDATE, session_id, owner, metadata, actor_name, plans, fence)
+            row = await connection.fetchrow(_UPDATE, session_id, owner, data, name, plans, fence, named)
         if row is None and fence is not None:
             raise Fenced(session_id)
         return _session_row(_found(row))
@@ -267,6 +271,14 @@ class Sessions:
         page = [_session_row(row) for row in rows[:limit]]
         more = len(rows) > limit
         return page, to_cursor(page[-1].created_at, page[-1].session_id) if more else None
+
+    async def message(self, session_id: str, message_id: str) -> SessionMessage:
+        """One message, for a session's own actor. Fault ``not_found``."""
+        async with self._db.reading() as connection:
+            message = await one_message(connection, session_id, message_id)
+        if message is None:
+            raise Fault(ErrorCode.NOT_FOUND)
+        return message
 
     async def messages(
         self, session_id: str, owner: str, limit: int | None = None, offset: int = 0

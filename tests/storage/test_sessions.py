@@ -104,6 +104,9 @@ async def test_ST4_a_used_request_id_is_found_with_what_it_made(database_url: st
         assert record.body_sha256 == first.request.body_sha256
         assert len(await store.sessions.messages(session_id, OWNER)) == 1
         assert await store.sessions.find_request(session_id, "a") == record
+        assert await store.sessions.message(session_id, first.message.message_id) == first.message
+        with pytest.raises(Fault):
+            await store.sessions.message(session_id, new_ulid())
 
 
 async def test_ST4_a_request_of_the_project_used_elsewhere_seeds_no_session(database_url: str) -> None:
@@ -322,6 +325,9 @@ async def test_SE1_sessions_list_newest_first_by_page(database_url: str) -> None
         assert caught.value.code is ErrorCode.INVALID_REQUEST
         changed = await store.sessions.update(made[0], OWNER, metadata={"title": "new"}, actor_name="a/b")
         assert (changed.metadata, changed.actor_name) == ({"title": "new"}, "a/b")
+        kept = await store.sessions.update(made[0], OWNER, linked_plan_ids=("p",))
+        assert (kept.actor_name, kept.linked_plan_ids) == ("a/b", ("p",))
+        assert (await store.sessions.update(made[0], OWNER, actor_name=None)).actor_name is None
 
 
 async def test_RU1_chat_session_has_no_message_text(database_url: str) -> None:
