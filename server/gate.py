@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ from websockets.typing import Subprotocol
 
 from protocol.codes import CloseCode
 from server.gate_http import HttpLimits, HttpProtocol, HttpSide, canned
+from server.logs import get_logger
 
 if TYPE_CHECKING:
     import ssl as ssl_module
@@ -42,8 +44,12 @@ _BACKLOG: Final = 1024
 _REFUSALS: Final = 256
 """Refused connections that are kept for a moment so that they can read why; beyond, they are dropped."""
 _REFUSAL_S: Final = 1.0
+_OTHER_DESCRIPTORS: Final = 128
+"""Descriptors kept for everything that is no client."""
 _FULL: Final = canned("503 Service Unavailable", "overloaded", "The server has too many connections.")
-_LOGGER: Final = logging.getLogger("turnwire.websocket")
+_LIBRARY_LOGGER: Final = logging.getLogger("turnwire.websocket")
+
+_log = get_logger("gate")
 
 
 class Gate:
@@ -55,7 +61,8 @@ class Gate:
         """Every upgraded connection that is not lost yet; those in their opening handshake too."""
         self.refused = 0
         """Connections refused because there were too many."""
-        self._limit: Final = limit
+        self.limit: Final = limit
+        """Connections in all; more are refused."""
         self._metrics: Final = metrics
         self._refusals: Final[set[_Refusal]] = set()
         self._server: Server
@@ -87,7 +94,7 @@ class Gate:
 
     def admit(self, connection: asyncio.Protocol, transport: asyncio.Transport) -> None:
         """Give a new connection to the HTTP side, or refuse it."""
-        if len(self.http.connections) + len(self.websockets) < self._limit:
+        if len(self.http.connections) + len(self.websockets) < self.limit:
             protocol: asyncio.Protocol = HttpProtocol(self.http, connection)
         elif len(self._refusals) < _REFUSALS:
             self._count_refusal()
@@ -194,7 +201,7 @@ async def serve_gate(
     limits = HttpLimits(
         request_s=settings.http_request_timeout_s, keep_alive_s=settings.http_keep_alive_s, stall_s=stall_s
     )
-    gate = Gate(HttpSide(app, limits, metrics), settings.max_connections, metrics)
+    gate = Gate(HttpSide(app, limits, metrics), _affordable(settings.max_connections), metrics)
     listener = await _listen(host, port, settings.send_buffer_bytes)
     close_s = settings.close_timeout_ms / 1000
     server = serve(
@@ -215,7 +222,7 @@ async def serve_gate(
         close_timeout=close_s,
         max_size=settings.max_frame_bytes,
         max_queue=_QUEUE_FRAMES,
-        logger=_LOGGER,
+        logger=_LIBRARY_LOGGER,
         start_serving=False,
     )
     await server
@@ -249,6 +256,27 @@ def _select_subprotocol(_connection: ServerConnection, offered: Sequence[Subprot
     if SUBPROTOCOL in offered:
         return SUBPROTOCOL
     raise NegotiationError(f"the subprotocol here is {SUBPROTOCOL}")
+
+
+def _affordable(connections: int) -> int:
+    """How many connections the process has descriptors for; its soft limit is raised if need be.
+
+    A refusal that says 503 is better than running out of descriptors, of which the store needs some too.
+    """
+    wanted = connections + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft = raised
+    except (ValueError, OSError):
+        pass  # some systems allow less than they say
+    affordable = min(connections, max(1, soft - _OTHER_DESCRIPTORS))
+    if affordable < connections:
+        _log.warning("too few descriptors for max_connections", allowed=affordable, wanted=connections)
+    return affordable
 
 
 async def _listen(host: str, port: int, send_buffer_bytes: int) -> socket.socket:

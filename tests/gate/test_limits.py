@@ -189,6 +189,18 @@ async def test_the_listener_survives_running_out_of_descriptors(
     caplog.clear()  # asyncio's own word for it is an error
 
 
+async def test_there_are_never_more_connections_than_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else 10**9
+    try:
+        async with running(max_connections=wanted) as server:
+            raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            assert raised >= soft
+            assert server.gate.limit < raised
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 async def test_the_kernel_buffers_what_the_settings_say() -> None:
     async with running(send_buffer_bytes=32768) as server, server.client() as client:
         await client.send(request("POST", "/echo", b"x"))
