@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Supervised:
                 stderr=log,
                 start_new_session=True,
             )
+        threading.Thread(target=child.wait, daemon=True).start()  # one that has ended is to be gone
         (self._folder / "pid").write_text(str(child.pid))
 
     def end(self, number: signal.Signals) -> None:
@@ -59,14 +61,11 @@ class Supervised:
 
 
 def _is_running(pid: int) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == 0
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
 
 
 def main() -> None:
