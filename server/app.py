@@ -97,11 +97,10 @@ class Server:
         if dsn is None:
             dsn = await stack.enter_async_context(EmbeddedPostgres.open(settings.state_dir, progress))
         await upgrade(dsn)
-        node_id = new_ulid()
         store = await stack.enter_async_context(
             open_store(
                 dsn,
-                node_id=node_id,
+                node_id=new_ulid(),
                 pool_size=settings.database_pool,
                 command_timeout_s=settings.database_timeout_ms / 1000,
                 checkpoint_s=settings.checkpoint_ms * 0.6 / 1000,
@@ -111,7 +110,7 @@ class Server:
         services = Services(
             settings, store, catalog, metrics, Flusher(metrics), Budget(settings.outbox_total_bytes)
         )
-        self._registry = await stack.enter_async_context(Registry(services, node_id).running())
+        self._registry = await stack.enter_async_context(Registry(services).running())
         connections = Connections(settings, access, self._registry, metrics)
         context = RestContext(settings, access, store, self._registry, catalog, metrics)
         self._gate = await stack.enter_async_context(
@@ -126,7 +125,8 @@ class Server:
                 metrics=metrics,
             )
         )
-        await store.serving(self.address)
+        if store.node is not None:
+            await store.node.announce(self.address)
 
     async def drain(self) -> None:
         """Stop accepting, tell everybody, let completions finish within the grace, interrupt the rest, close

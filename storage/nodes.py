@@ -116,6 +116,16 @@ class Node:
                     self._connection.terminate()
             await anyio.sleep(_RETRY_S)
 
+    async def announce(self, address: str) -> None:
+        """Say where this process serves, once it listens, so that command lines find it.
+
+        Raises:
+            StorageUnavailable: It is then said when the lock is taken again.
+        """
+        self.address = address
+        async with self._db.writing() as connection:
+            await connection.execute(_REGISTER, self.node_id, address)
+
     async def _take_lock(self) -> None:
         async with asyncio.timeout(2 * self._db.command_timeout_s):
             self._connection = await self._db.connect()

@@ -49,7 +49,7 @@ returning *
 """
 _RECLAIM: Final = """
 update chat_session set fence = fence + 1
- where session_id = $1 and fence = $2 and status = 'active'
+ where session_id = $1 and fence >= $2 and owner_node = $3 and status = 'active'
 returning *
 """
 _WHOSE: Final = "select owner, status from chat_session where session_id = $1"
@@ -101,7 +101,8 @@ _DELETE_CONTENT: Final = (
 class Sessions:
     """Statements on ``chat_session``, ``session_message`` and ``client_request``."""
 
-    def __init__(self, db: Database, commits: GroupCommit, checkpoints: Checkpoints) -> None:
+    def __init__(self, db: Database, commits: GroupCommit, checkpoints: Checkpoints, *, node_id: str) -> None:
+        self._node_id = node_id
         self._db = db
         self._commits = commits
         self._checkpoints = checkpoints
@@ -109,7 +110,7 @@ class Sessions:
     # -- owning it ----------------------------------------------------------------------------------------
 
     async def claim(
-        self, session_id: str, owner: str, node_id: str, window: int = 200, *, project: str | None = None
+        self, session_id: str, owner: str, window: int = 200, *, project: str | None = None
     ) -> Claimed | None:
         """Take a session over: bump its fence and settle what a dead owner left running (RU3).
 
@@ -125,7 +126,7 @@ class Sessions:
             StorageUnavailable: The store is away; nothing is owned.
         """
         async with self._db.writing() as connection, connection.transaction():
-            row = await connection.fetchrow(_CLAIM, session_id, owner, node_id, project)
+            row = await connection.fetchrow(_CLAIM, session_id, owner, self._node_id, project)
             if row is None:
                 await self._refuse(connection, session_id, owner)
                 return None
@@ -145,15 +146,18 @@ class Sessions:
     ) -> Claimed | None:
         """Read what really was committed after an unknown outcome, and shut out the late write.
 
-        The fence goes up by one; ``keep_run_id``, if it runs, gets the new fence and goes on; any other
-        running run is interrupted. None: the row never came to be (the seed was not committed; should it
-        come late, the next write with a seed is fenced).
+        The fence goes up, from ``fence`` or from where an earlier call of unknown outcome left it;
+        only this node's own calls can have done so, for whoever takes a session writes its node.
+        ``keep_run_id``, if
+        it runs, gets the new fence and goes on; any other running run is interrupted. None: the row never
+        came
+        to be (the seed was not committed; should it come late, the next write with a seed is fenced).
 
         Raises:
-            Fenced: Another owner has it (the fence is not ``fence``).
+            Fenced: Another owner has it.
         """
         async with self._db.writing() as connection, connection.transaction():
-            row = await connection.fetchrow(_RECLAIM, session_id, fence)
+            row = await connection.fetchrow(_RECLAIM, session_id, fence, self._node_id)
             if row is None:
                 if await connection.fetchrow(_WHOSE, session_id) is None:
                     return None

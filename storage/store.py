@@ -44,7 +44,7 @@ class Store:
     ) -> None:
         self.db = db
         self.checkpoints = checkpoints
-        self.sessions = Sessions(db, commits, checkpoints)
+        self.sessions = Sessions(db, commits, checkpoints, node_id=node_id)
         self.runs = Runs(db, checkpoints, node_id=node_id)
         self.nodes = Nodes(db)
         self.node = node

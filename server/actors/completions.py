@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
+from msgspec.structs import replace
 
 from protocol.client_frames import OnBusy, StopScope
 from protocol.codes import ErrorCode
@@ -150,16 +151,25 @@ class Completions:
             Fault: ``nothing_to_stop``.
             DuplicateRequest: The store remembers the stop.
         """
-        await self._refuse_remembered(stop_key)
-        stop_request_id = stop_key.request_id
-        stopped = self._stop_queued(stop_request_id, target, scope)
         run = self.running
+        if run is None or target != run.request_id:
+            # Without a name for what it means, a repeat of a stop that was lost on the way could hit the
+            # next.
+            await self._refuse_remembered(stop_key)
+        chosen = [wanted for wanted in self.queued if scope is StopScope.ALL or wanted.request_id == target]
         if run is not None and (target is None or target == run.request_id or scope is StopScope.ALL):
-            stopped = run.close(Stopped(stop_request_id, stop_key)) or stopped
-            if stopped:
-                await self._end()
-        if not stopped:
+            ended = run.close(Stopped(stop_key.request_id, stop_key))
+        else:
+            ended = False
+        if not ended and not chosen:
             raise Fault(ErrorCode.NOTHING_TO_STOP, "no such completion is running or queued")
+        if not ended:
+            await self._ledger.remember(replace(stop_key, outcome={"request_id": chosen[0].request_id}))
+        for wanted in chosen:
+            self.queued.remove(wanted)
+            self._tell_stopped(wanted, stop_key.request_id)
+        if ended:
+            await self._end()
 
     async def over(self, run: LiveRun) -> None:
         """The completion's task has closed its gate."""
@@ -318,23 +328,13 @@ class Completions:
         if run.ttft_ms is not None:
             metrics.first_token_seconds.observe(run.ttft_ms / 1000)
 
-    def _stop_queued(self, stop_request_id: str, target: str | None, scope: StopScope) -> bool:
-        """Take the queued ones that a stop means out of the queue, and tell their end."""
-        chosen = [wanted for wanted in self.queued if scope is StopScope.ALL or wanted.request_id == target]
-        for wanted in chosen:
-            self.queued.remove(wanted)
-            self._host.emit(
-                CompletionStopped(
-                    request_id=wanted.request_id,
-                    run_id=None,
-                    message_id=None,
-                    sequence=None,
-                    partial_text="",
-                    stop_request_id=stop_request_id,
-                )
+    def _tell_stopped(self, wanted: Wanted, stop_request_id: str) -> None:
+        self._host.emit(
+            CompletionStopped(
+                request_id=wanted.request_id, run_id=None, partial_text="", stop_request_id=stop_request_id
             )
-            self._tell_queued_end(wanted, FinishReason.STOPPED)
-        return bool(chosen)
+        )
+        self._tell_queued_end(wanted, FinishReason.STOPPED)
 
     def _tell_queued_end(self, wanted: Wanted, reason: FinishReason) -> None:
         self._host.emit(

@@ -230,13 +230,15 @@ class Conversation:
 
     async def _stopped_again(self, record: RequestRecord) -> CompletionStopped:
         facts = record.outcome or {}
-        row = await self._host.store.runs.get(record.run_id or "", self.ledger.owner)
+        text = ""
+        if record.run_id is not None:
+            text = (await self._host.store.runs.get(record.run_id, self.ledger.owner)).answer
         return CompletionStopped(
             request_id=facts.get("request_id", record.request_id),
             run_id=record.run_id,
             message_id=facts.get("message_id"),
             sequence=facts.get("sequence"),
-            partial_text=row.answer,
+            partial_text=text,
             stop_request_id=record.request_id,
         )
 

@@ -19,7 +19,7 @@ import msgspec
 from protocol.ids import new_message_id, utc_now
 from protocol.session import MessageRole, SessionMessage, TokenUsage
 from storage.errors import Fenced, StorageUnavailable
-from storage.records import AppendWrite, LastRun, SessionSeed
+from storage.records import AppendWrite, LastRun, SessionSeed, TurnWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,6 +193,19 @@ class Ledger:
         )
         self._ended(end)
         return end
+
+    async def remember(self, request: RequestKey) -> None:
+        """Remember a request that changes nothing else that is stored.
+
+        Raises:
+            DuplicateRequest, Fenced, StorageUnavailable.
+        """
+        await self.refresh()
+        try:
+            await self._store.runs.commit_turn(self.session_id, self.fence, TurnWrite(request=request))
+        except StorageUnavailable as fault:
+            self._stale = self._stale or fault.outcome_unknown
+            raise
 
     async def refresh(self) -> None:
         """After an unknown outcome: shut the late write out and read what is committed. Otherwise nothing.

@@ -60,9 +60,8 @@ class Registry:
       cannot lose a race with a client that comes back.
     """
 
-    def __init__(self, services: Services, node_id: str) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
-        self._node_id = node_id
         self._entries: dict[str, _Entry] = {}
         self._group: TaskGroup | None = None
         self._draining = False
@@ -186,7 +185,7 @@ class Registry:
         try:
             services = self._services
             claimed = await services.store.sessions.claim(
-                resource_id, owner, self._node_id, services.settings.context_messages
+                resource_id, owner, services.settings.context_messages
             )
             if claimed is None and not create:
                 raise Fault(ErrorCode.NOT_FOUND)

@@ -85,13 +85,16 @@ def build_end(run: LiveRun, sequence: int, cost: Cost) -> RunEnd:
         started_at=run.started_at,
         ended_at=ended_at,
     )
+    error = None
+    if isinstance(outcome, Failed):
+        error = RunError(code=outcome.code.value, message=outcome.message)
     return RunEnd(
         run_id=run.run_id,
         status=status_of(reason),
         finish_reason=reason.value,
         answer=turn.text,
         usage=usage,
-        error=RunError(code=outcome.code.value, message=outcome.message) if isinstance(outcome, Failed) else None,
+        error=error,
         message=message,
         step=step,
         ended_at=ended_at,

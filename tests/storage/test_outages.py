@@ -82,7 +82,7 @@ async def test_ER5_no_acknowledged_row_is_lost_by_kill_9_of_the_database(server:
                 tasks.start_soon(client, new_ulid())
         await _until_available(store)
         for session_id, count in acknowledged.items():
-            claimed = await store.sessions.claim(session_id, OWNER, "n")
+            claimed = await store.sessions.claim(session_id, OWNER)
             assert claimed is not None
             assert claimed.next_sequence in {count, count + 1}
             assert [m.sequence for m in claimed.messages] == list(range(claimed.next_sequence))
@@ -105,7 +105,7 @@ async def test_ER5_a_frozen_database_costs_a_call_its_bound_and_then_nothing(ser
                 lambda: store.sessions.append(append(session_id, 1)),
                 lambda: store.runs.finish(session_id, 1, end_of(run, 1)),
                 lambda: store.sessions.get(session_id, OWNER),
-                lambda: store.sessions.claim(session_id, OWNER, "n"),
+                lambda: store.sessions.claim(session_id, OWNER),
             ):
                 with pytest.raises(StorageUnavailable) as failed:
                     await call()

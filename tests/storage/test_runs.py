@@ -61,7 +61,7 @@ async def test_ST3_a_run_ends_once_whatever_races(database_url: str) -> None:
                 tasks.start_soon(
                     ending, "done", lambda s=session_id, r=run: left.runs.finish(s, 1, end_of(r, 1, "whole"))
                 )
-                tasks.start_soon(ending, "claim", lambda s=session_id: right.sessions.claim(s, OWNER, "n2"))
+                tasks.start_soon(ending, "claim", lambda s=session_id: right.sessions.claim(s, OWNER))
             row = await left.runs.get(run.run_id, OWNER)
             ended_by = [name for name in outcomes if name != "claim"]
             assert len(ended_by) <= 1
@@ -101,7 +101,7 @@ async def test_ST4_a_request_whose_run_failed_runs_again(database_url: str) -> N
         assert await store.sessions.find_request(session_id, "r1") is None
         again = run_of(session_id)
         await store.runs.start(session_id, 1, None, key, again)
-        claimed = await store.sessions.claim(session_id, OWNER, "n")
+        claimed = await store.sessions.claim(session_id, OWNER)
         assert claimed is not None
         once_more = run_of(session_id)
         await store.runs.start(session_id, claimed.fence, None, key, once_more)
@@ -223,7 +223,7 @@ async def test_TL5_one_decision_counts_and_its_request_is_remembered(database_ur
         await store.runs.commit_turn(session_id, 1, TurnWrite(tools=(decided,), request=key))
         with pytest.raises(DuplicateRequest):
             await store.runs.commit_turn(session_id, 1, TurnWrite(tools=(waiting,), request=key))
-        claimed = await store.sessions.claim(session_id, OWNER, "n")
+        claimed = await store.sessions.claim(session_id, OWNER)
         assert claimed is not None
         assert [(t.confirmation_state, t.decided_by, t.run_id) for t in claimed.tools] == [
             (ConfirmationState.ACCEPTED, OWNER, run.run_id)

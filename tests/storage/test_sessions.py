@@ -22,10 +22,10 @@ from tests.storage.support import OWNER, append, begun, end_of, message, request
 async def test_SE2_appended_messages_are_claimed_in_order(database_url: str) -> None:
     session_id = new_ulid()
     async with open_store(database_url) as store:
-        assert await store.sessions.claim(session_id, OWNER, "n") is None
+        assert await store.sessions.claim(session_id, OWNER) is None
         for sequence in range(5):
             await store.sessions.append(append(session_id, sequence, content=f"m{sequence} 数据库 🙂"))
-        claimed = await store.sessions.claim(session_id, OWNER, "n", window=3)
+        claimed = await store.sessions.claim(session_id, OWNER, window=3)
     assert claimed is not None
     assert claimed.fence == 2
     assert claimed.next_sequence == 5
@@ -36,7 +36,7 @@ async def test_ER5_a_write_of_an_older_fence_changes_nothing(database_url: str) 
     session_id = new_ulid()
     async with open_store(database_url) as old, open_store(database_url) as new:
         await old.sessions.append(append(session_id, 0))
-        claimed = await new.sessions.claim(session_id, OWNER, "n2")
+        claimed = await new.sessions.claim(session_id, OWNER)
         assert claimed is not None
         with pytest.raises(Fenced):
             await old.sessions.append(append(session_id, 1, request_id="late"))
@@ -54,7 +54,7 @@ async def test_ER5_of_two_owners_that_race_one_is_fenced_at_every_round(database
 
         async def turn(store: Any) -> None:
             nonlocal written
-            claimed = await store.sessions.claim(session_id, OWNER, "n")
+            claimed = await store.sessions.claim(session_id, OWNER)
             assert claimed is not None
             fences[id(store)] = claimed.fence
             try:
@@ -122,7 +122,7 @@ async def test_ST4_a_request_of_the_project_used_elsewhere_seeds_no_session(data
             else:
                 with pytest.raises(DuplicateRequest):
                     await store.sessions.append(keyed)
-        assert await store.sessions.claim(two, OWNER, "n") is None
+        assert await store.sessions.claim(two, OWNER) is None
 
 
 async def test_SE2_a_gap_in_the_sequence_is_fenced(database_url: str) -> None:
@@ -188,7 +188,7 @@ async def test_RU3_claim_interrupts_and_promotes_the_streamed_text(database_url:
         partial = message(1).message_id
         store.runs.checkpoint(run.run_id, 1, partial, "half an ans", "hm")
         await store.checkpoints.flush()
-        claimed = await store.sessions.claim(session_id, OWNER, "other")
+        claimed = await store.sessions.claim(session_id, OWNER)
         assert claimed is not None
         last = claimed.messages[-1]
         assert (last.message_id, last.sequence, last.role) == (partial, 1, MessageRole.ASSISTANT)
@@ -208,7 +208,7 @@ async def test_RU3_claim_interrupts_and_promotes_the_streamed_text(database_url:
 async def test_RU3_claim_without_streamed_text_adds_no_message(database_url: str) -> None:
     async with open_store(database_url) as store:
         session_id, _ = await begun(store)
-        claimed = await store.sessions.claim(session_id, OWNER, "other")
+        claimed = await store.sessions.claim(session_id, OWNER)
         assert claimed is not None
         assert claimed.next_sequence == 1
         assert claimed.last_run is not None
@@ -234,7 +234,7 @@ async def test_ST7_claim_settles_executing_tools_and_answers_their_calls(databas
         )
         tools = tuple(ToolRecord(name, "search", "{}", "00", *both) for name, both in states.items())
         await store.runs.commit_turn(session_id, 1, TurnWrite(run.run_id, (asking,), (), tools))
-        claimed = await store.sessions.claim(session_id, OWNER, "other")
+        claimed = await store.sessions.claim(session_id, OWNER)
     assert claimed is not None
     by_id = {call.tool_call_id: call for call in claimed.messages[1].tool_calls}
     assert by_id["c1"].execution_state is ExecutionState.FAILED
@@ -263,6 +263,11 @@ async def test_ER5_reclaim_keeps_the_own_run_and_shuts_out_late_writes(database_
         with pytest.raises(Fenced):
             await store.runs.finish(session_id, 1, end_of(run, 1))
         await store.runs.finish(session_id, 2, end_of(run, 1))
+        again = await store.sessions.reclaim(session_id, 1, None)  # the first one's outcome was unknown, say
+        assert again is not None
+        assert again.fence == claimed.fence + 1
+        async with open_store(database_url) as other:
+            await other.sessions.claim(session_id, OWNER)
         with pytest.raises(Fenced):
             await store.sessions.reclaim(session_id, 1, None)
         assert await store.sessions.reclaim(new_ulid(), 1, None) is None
@@ -273,7 +278,7 @@ async def test_CN4_a_foreign_or_deleted_id_is_not_found(database_url: str) -> No
     async with open_store(database_url) as store:
         await store.sessions.append(append(session_id, 0))
         for call in (
-            store.sessions.claim(session_id, "somebody", "n"),
+            store.sessions.claim(session_id, "somebody"),
             store.sessions.get(session_id, "somebody"),
             store.sessions.messages(session_id, "somebody"),
             store.sessions.delete(session_id, "somebody"),
@@ -284,7 +289,7 @@ async def test_CN4_a_foreign_or_deleted_id_is_not_found(database_url: str) -> No
             assert caught.value.code is ErrorCode.NOT_FOUND
         await store.sessions.delete(session_id, OWNER)
         with pytest.raises(Fault):
-            await store.sessions.claim(session_id, OWNER, "n")
+            await store.sessions.claim(session_id, OWNER)
         with pytest.raises(Fenced):
             await store.sessions.append(append(session_id, 1))
         with pytest.raises(Fault) as exists:
@@ -298,9 +303,9 @@ async def test_CN4_a_conversation_belongs_to_its_project(database_url: str) -> N
     async with open_store(database_url) as store:
         await store.sessions.create(SessionSeed(session_id, OWNER, project_id=project))
         with pytest.raises(Fault) as caught:
-            await store.sessions.claim(session_id, OWNER, "n")
+            await store.sessions.claim(session_id, OWNER)
         assert caught.value.code is ErrorCode.USE_PROJECT_SOCKET
-        claimed = await store.sessions.claim(session_id, OWNER, "n", project=project)
+        claimed = await store.sessions.claim(session_id, OWNER, project=project)
         assert claimed is not None
         assert claimed.project_id == project
 
