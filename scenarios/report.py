@@ -138,9 +138,9 @@ class Report:
         """Print the table and the totals."""
         table = Table(title="Scenarios", title_justify="left")
         table.add_column("id", no_wrap=True)
-        table.add_column("scenario", overflow="ellipsis", no_wrap=True)
+        table.add_column("scenario")
         table.add_column("proves", no_wrap=True)
-        table.add_column("result", min_width=14)
+        table.add_column("result", no_wrap=True, max_width=40)
         table.add_column("median s", justify="right", no_wrap=True)
         table.add_column("longest s", justify="right", no_wrap=True)
         for outcomes in self._by_scenario():
