@@ -315,6 +315,8 @@ class Completions:
             try:
                 await self._start(wanted)
             except StorageUnavailable as fault:
+                if self._ledger.stale:
+                    self.retry_later()
                 self._host.emit(error_frame(fault, request_id=wanted.request_id))
                 self._tell_queued_end(wanted, FinishReason.ERROR)
             except DuplicateRequest:

@@ -11,6 +11,7 @@ and reads what really was committed, before anything else is answered.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -124,6 +125,7 @@ class Ledger:
             metadata=draft.metadata,
             created_at=utc_now(),
         )
+        started = asyncio.get_running_loop().time()
         write = AppendWrite(self.session_id, self.fence, message, self.seed, draft.request, draft.origin)
         try:
             await self._store.sessions.append(write)
@@ -132,8 +134,7 @@ class Ledger:
                 raise
             self._stale = True
             self._doubtful[message.message_id] = draft
-            await self.refresh()
-            found = self.find(message.message_id)
+            found = await self._find_after(message.message_id, started)
             if found is None:
                 raise
             return found
@@ -152,9 +153,7 @@ class Ledger:
         try:
             await self._store.runs.start(self.session_id, self.fence, self.seed, request, run)
         except StorageUnavailable as fault:
-            if fault.outcome_unknown:
-                self._stale = True
-                await self.refresh()
+            self._stale = self._stale or fault.outcome_unknown
             raise
         self.seed = None
         self.run_id, self._run_request_id = run.run_id, run.request_id
@@ -232,6 +231,19 @@ class Ledger:
             draft = doubtful.get(message.message_id)
             if message.sequence >= known and draft is not None:
                 self._appended(Appended(message, draft.request.request_id, draft.origin))
+
+    async def _find_after(self, message_id: str, started: float) -> SessionMessage | None:
+        """Whether a message was committed after all, if that can be found out while its client still
+        waits."""
+        left = self._store.db.command_timeout_s - (asyncio.get_running_loop().time() - started)
+        if left <= 0:
+            return None
+        try:
+            async with asyncio.timeout(left):
+                await self.refresh()
+        except (StorageUnavailable, TimeoutError):
+            return None
+        return self.find(message_id)
 
     def doubt(self) -> None:
         """Another process may own the session: have :meth:`refresh` find out."""

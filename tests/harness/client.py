@@ -116,6 +116,15 @@ class Client:
             if frame["type"] in kinds and all(frame.get(k) == v for k, v in fields.items()):
                 return seen
 
+    async def quiet(self, for_s: float = 2.0) -> list[Frame]:
+        """Everything until nothing came for a while."""
+        seen: list[Frame] = []
+        try:
+            while True:
+                seen.append(await self.receive(for_s))
+        except TimeoutError:
+            return seen
+
     async def say(self, content: str, **fields: object) -> Frame:
         """Append a user message and await its confirmation."""
         request_id = await self.send("append_message", role="user", content=content, **fields)

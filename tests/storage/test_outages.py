@@ -4,50 +4,23 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import pytest
 
 from protocol.ids import new_ulid
-from storage.embedded import EmbeddedPostgres
 from storage.errors import Fenced, StorageUnavailable
-from storage.migrate import upgrade
 from storage.store import Store, open_store
+from tests.harness.postgres import HurtPostgres, hurt_postgres
 from tests.storage.support import OWNER, append, begun, end_of, message, rows
 
 
-class Server:
-    """An embedded server that a test may hurt."""
-
-    def __init__(self, place: Path, dsn: str) -> None:
-        self.dsn = dsn
-        self.data = place / "postgres" / "data"
-
-    @property
-    def postmaster(self) -> int:
-        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
-
-    def processes(self) -> list[int]:
-        """The postmaster's children and itself."""
-        children = Path(f"/proc/{self.postmaster}/task/{self.postmaster}/children")
-        if children.exists():
-            return [*map(int, children.read_text().split()), self.postmaster]
-        found = os.popen(f"pgrep -P {self.postmaster}").read().split()
-        return [*map(int, found), self.postmaster]
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="tw-", ignore_cleanup_errors=True) as name:
-        place = Path(name)
-        place.chmod(0o755)
-        with EmbeddedPostgres.attached(place, initdb_options=("--no-sync",)) as dsn:
-            anyio.run(upgrade, dsn)
-            yield Server(place, dsn)
+def server() -> Iterator[HurtPostgres]:
+    with hurt_postgres() as postgres:
+        yield postgres
 
 
 async def _until_available(store: Store) -> None:
@@ -61,7 +34,7 @@ async def _ask_for_ever(store: Store, session_id: str) -> None:
         await store.sessions.get(session_id, OWNER)
 
 
-async def test_ER5_no_acknowledged_row_is_lost_by_kill_9_of_the_database(server: Server) -> None:
+async def test_ER5_no_acknowledged_row_is_lost_by_kill_9_of_the_database(server: HurtPostgres) -> None:
     acknowledged: dict[str, int] = {}
     async with open_store(server.dsn) as store:
 
@@ -88,7 +61,7 @@ async def test_ER5_no_acknowledged_row_is_lost_by_kill_9_of_the_database(server:
             assert [m.sequence for m in claimed.messages] == list(range(claimed.next_sequence))
 
 
-async def test_ER5_a_frozen_database_costs_a_call_its_bound_and_then_nothing(server: Server) -> None:
+async def test_ER5_a_frozen_database_costs_a_call_its_bound_and_then_nothing(server: HurtPostgres) -> None:
     async with open_store(server.dsn, command_timeout_s=1.5) as store:
         session_id, run = await begun(store)
         frozen = server.processes()
@@ -126,7 +99,7 @@ async def test_ER5_a_frozen_database_costs_a_call_its_bound_and_then_nothing(ser
         await store.runs.finish(session_id, claimed.fence, end_of(run, claimed.next_sequence))
 
 
-async def test_ER5_every_caller_of_a_full_pool_is_bounded(server: Server) -> None:
+async def test_ER5_every_caller_of_a_full_pool_is_bounded(server: HurtPostgres) -> None:
     async with open_store(server.dsn, command_timeout_s=1.0, pool_size=2) as store:
         session_id, _ = await begun(store)
         frozen = server.processes()
@@ -150,7 +123,9 @@ async def test_ER5_every_caller_of_a_full_pool_is_bounded(server: Server) -> Non
         assert max(took) < 1.3
 
 
-async def test_ER5_the_store_recovers_within_half_a_second_of_the_databases_return(server: Server) -> None:
+async def test_ER5_the_store_recovers_within_half_a_second_of_the_databases_return(
+    server: HurtPostgres,
+) -> None:
     async with open_store(server.dsn, node_id=new_ulid(), address="http://here:1") as store:
         session_id, _ = await begun(store)
         os.kill(server.postmaster, signal.SIGKILL)
@@ -172,7 +147,7 @@ async def test_ER5_the_store_recovers_within_half_a_second_of_the_databases_retu
                 await anyio.sleep(0.01)
 
 
-async def test_ST7_checkpoints_wait_while_the_database_is_away(server: Server) -> None:
+async def test_ST7_checkpoints_wait_while_the_database_is_away(server: HurtPostgres) -> None:
     async with open_store(server.dsn, checkpoint_s=0.05) as store:
         _, run = await begun(store)
         os.kill(server.postmaster, signal.SIGKILL)
