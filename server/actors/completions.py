@@ -248,7 +248,7 @@ class Completions:
         run = LiveRun(
             wanted.request_id,
             new_run_id(),
-            wanted.model or host.catalog.default_model,
+            _model_name(host.catalog, wanted.model),
             reasoning=wanted.reasoning,
             started=loop.time(),
             emit=host.emit,
@@ -346,6 +346,14 @@ class Completions:
                 finish_reason=reason,
             )
         )
+
+
+def _model_name(catalog: Catalog, wanted: str | None) -> str:
+    """The name to report; that of an unknown model too, whose run is about to fail (ST6)."""
+    try:
+        return catalog.resolve(wanted)[1]
+    except Fault:
+        return wanted or catalog.default_model
 
 
 def _same_body(known: RequestKey | None, key: RequestKey) -> None:
