@@ -60,7 +60,7 @@ async def serving(database_url: str, **settings: Any) -> AsyncIterator[Rest]:
         services = Services(
             chosen, store, catalog, metrics, Flusher(metrics), Budget(chosen.outbox_total_bytes)
         )
-        async with Registry(services, node_id).running() as registry:
+        async with Registry(services).running() as registry:
             app = create_app(RestContext(chosen, access, store, registry, catalog, metrics))
             async with serve_gate(
                 app=app, handler=_no_socket, host="127.0.0.1", port=0, settings=chosen, metrics=metrics
