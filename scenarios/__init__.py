@@ -7,6 +7,7 @@ files. It knows the protocol and nothing of any server.
 ``runner``          :func:`~scenarios.runner.run_scenarios`: chooses, runs side by side, reports
 ``format``          the scenario file: structs and reading
 ``steps``           what each step does
+``findings``        what steps share: time-outs, failing with a diff
 ``world``           the state of one run: variables, clients, lists, HTTP, restarts
 ``client``          a named client: its reader, its position, what it checks of every frame
 ``wire``            one WebSocket connection that can lie dead, read slowly or break off

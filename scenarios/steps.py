@@ -14,9 +14,10 @@ import msgspec
 
 from scenarios import format as fmt
 from scenarios.checks import SelectorError, check, is_of
-from scenarios.client import Client, Received
-from scenarios.matchers import MatcherError, Mismatch, compare, show
-from scenarios.values import PathError, UnknownVariable, take
+from scenarios.client import Client
+from scenarios.findings import Deadline, capture, fail_frame, fail_if, frame_of, keep, must_match
+from scenarios.matchers import MatcherError, compare, show
+from scenarios.values import PathError, UnknownVariable
 from scenarios.wire import Closed, Refused, Wire
 from scenarios.world import Answer, StepFailed, World
 
@@ -107,7 +108,7 @@ async def _connect(step: fmt.Connect, world: World) -> None:
         subprotocol=step.subprotocol or None,
         receive_buffer=step.receive_buffer,
     )
-    with _deadline(world, step.timeout_ms, "the connect was not answered", client):
+    with Deadline(world, step.timeout_ms, "the connect was not answered", client):
         try:
             wire = await opening()
         except Refused as refusal:
@@ -117,16 +118,16 @@ async def _connect(step: fmt.Connect, world: World) -> None:
         if step.refused is not None:
             await _expect_refusal(step.refused, client, world)
         elif not step.later:
-            received = _frame(await client.next(), "connected")
-            _compare({"type": "connected", **variables.expand(step.connected)}, received.frame, client)
-            _capture(step.capture, received.frame, world)
+            received = frame_of(await client.next(), "connected")
+            must_match({"type": "connected", **variables.expand(step.connected)}, received.frame, client)
+            capture(step.capture, received.frame, world)
 
 
 def _check_http_refusal(step: fmt.Connect, refusal: Refused, world: World) -> None:
     wanted = None if step.refused is None else step.refused.http
     if wanted is None:
         raise StepFailed(f"the connect was answered with {refusal}")
-    _raise_if(compare(world.variables.expand(wanted), refusal.status, "HTTP status"), None)
+    fail_if(compare(world.variables.expand(wanted), refusal.status, "HTTP status"), None)
 
 
 async def _expect_refusal(refusal: fmt.Refusal, client: Client, world: World) -> None:
@@ -138,9 +139,9 @@ async def _expect_refusal(refusal: fmt.Refusal, client: Client, world: World) ->
             raise StepFailed(f"a refused connection got {show(received.frame)}")
         error = received.frame
     if refusal.error is not None:
-        _compare({"type": "error", **world.variables.expand(refusal.error)}, error or {}, client)
+        must_match({"type": "error", **world.variables.expand(refusal.error)}, error or {}, client)
     if refusal.close is not None:
-        _raise_if(compare(world.variables.expand(refusal.close), received.code, "close code"), client)
+        fail_if(compare(world.variables.expand(refusal.close), received.code, "close code"), client)
 
 
 async def _change_connection(
@@ -150,7 +151,7 @@ async def _change_connection(
     client = world.client(step.client)
     match step:
         case fmt.Close(close=code, timeout_ms=timeout_ms):
-            with _deadline(world, timeout_ms, "the close was not answered", client):
+            with Deadline(world, timeout_ms, "the close was not answered", client):
                 await client.wire.send_close(code)
                 await client.wait_closed()
         case fmt.Drop(drop=how):
@@ -205,16 +206,16 @@ def _fill(filler: fmt.Filler, world: World) -> bytes:
 
 async def _expect(step: fmt.Expect, world: World) -> None:
     client, wanted = world.client(step.client), world.variables.expand(step.expect)
-    with _deadline(world, step.timeout_ms, f"no {show(wanted)} came", client):
+    with Deadline(world, step.timeout_ms, f"no {show(wanted)} came", client):
         while True:
-            received = _frame(await client.next(), show(wanted), client)
+            received = frame_of(await client.next(), show(wanted), client)
             mismatches = compare(wanted, received.frame)
-            _keep(step.into, received, world)
+            keep(step.into, received, world)
             if not mismatches:
                 break
             if not is_of(received.frame, step.skip):
-                _raise_frame(wanted, received.frame, mismatches, client)
-    _capture(step.capture, received.frame, world)
+                fail_frame(wanted, received.frame, mismatches, client)
+    capture(step.capture, received.frame, world)
 
 
 async def _expect_sequence(step: fmt.ExpectSequence, world: World) -> None:
@@ -222,17 +223,17 @@ async def _expect_sequence(step: fmt.ExpectSequence, world: World) -> None:
     items = [_sequence_item(item) for item in world.variables.expand(step.expect_sequence)]
     if items[-1][1] != "1":
         raise StepFailed("the last item of a sequence cannot repeat: nothing would tell its end")
-    with _deadline(world, step.timeout_ms, lambda: f"no {show(items[at][0])} (item {at + 1}) came", client):
+    with Deadline(world, step.timeout_ms, lambda: f"no {show(items[at][0])} (item {at + 1}) came", client):
         while at < len(items):
-            received = _frame(await client.next(), show(items[at][0]), client)
+            received = frame_of(await client.next(), show(items[at][0]), client)
             if is_of(received.frame, step.skip):
                 continue
-            _keep(step.into, received, world)
+            keep(step.into, received, world)
             while mismatches := compare(items[at][0], received.frame):
                 if items[at][1] in "?*" or (items[at][1] == "+" and seen):
                     at, seen = at + 1, 0
                     continue
-                _raise_frame(items[at][0], received.frame, mismatches, client, f" (item {at + 1})")
+                fail_frame(items[at][0], received.frame, mismatches, client, f" (item {at + 1})")
             seen += 1
             if items[at][1] in "1?":
                 at, seen = at + 1, 0
@@ -249,13 +250,13 @@ async def _collect(step: fmt.Collect, world: World) -> None:
     client, until = world.client(step.client), world.variables.expand(step.until)
     left = world.variables.number(step.times)
     kept = world.lists.setdefault(step.collect, [])
-    with _deadline(world, step.timeout_ms, lambda: f"{left} more of {show(until)} did not come", client):
+    with Deadline(world, step.timeout_ms, lambda: f"{left} more of {show(until)} did not come", client):
         while left > 0:
-            received = _frame(await client.next(), show(until), client)
+            received = frame_of(await client.next(), show(until), client)
             kept.append(received)
             left -= not compare(until, received.frame)
             if not left:
-                _capture(step.capture, received.frame, world)
+                capture(step.capture, received.frame, world)
 
 
 async def _expect_nothing(step: fmt.ExpectNothing, world: World) -> None:
@@ -271,15 +272,15 @@ async def _expect_nothing(step: fmt.ExpectNothing, world: World) -> None:
 
 async def _expect_close(step: fmt.ExpectClose, world: World) -> None:
     client = world.client(step.client)
-    with _deadline(world, step.timeout_ms, "the connection stayed open", client):
+    with Deadline(world, step.timeout_ms, "the connection stayed open", client):
         while not isinstance(received := await client.next(), Closed):
-            _keep(step.into, received, world)
+            keep(step.into, received, world)
             if not is_of(received.frame, step.skip):
                 raise StepFailed(f"a close was due, but this came: {show(received.frame)}")
     mismatches = compare(world.variables.expand(step.expect_close), received.code, "close code")
     if step.reason is not None:
         mismatches += compare(world.variables.expand(step.reason), received.reason, "close reason")
-    _raise_if(mismatches, client)
+    fail_if(mismatches, client)
 
 
 # -- HTTP, restarts, assertions ----------------------------------------------------------------
@@ -288,7 +289,7 @@ async def _expect_close(step: fmt.ExpectClose, world: World) -> None:
 async def _http(step: fmt.Http | fmt.AwaitHttp, world: World) -> None:
     variables = world.variables
     if isinstance(step, fmt.AwaitHttp):
-        with _deadline(world, step.timeout_ms, f"{step.await_http} was not answered"):
+        with Deadline(world, step.timeout_ms, f"{step.await_http} was not answered"):
             _check_answer(step, await world.join(step.await_http), world)
         return
     request = msgspec.convert(variables.expand(msgspec.to_builtins(step.http)), fmt.Request)
@@ -297,7 +298,7 @@ async def _http(step: fmt.Http | fmt.AwaitHttp, world: World) -> None:
         return
     ends = time.monotonic() + world.seconds(variables.number(step.timeout_ms))
     while True:
-        with _deadline(world, step.timeout_ms, f"{request.method} {request.path} was not answered"):
+        with Deadline(world, step.timeout_ms, f"{request.method} {request.path} was not answered"):
             answer = await world.call(request)
         try:
             _check_answer(step, answer, world)
@@ -317,7 +318,7 @@ def _check_answer(step: fmt.Http | fmt.AwaitHttp, answer: Answer, world: World) 
         raise StepFailed(
             "\n".join([*map(str, mismatches), f"the answer: {answer.status} {show(answer.body, 1500)}"])
         )
-    _capture(step.capture, answer.body, world)
+    capture(step.capture, answer.body, world)
 
 
 async def _restart(step: fmt.Restart | fmt.BeginRestart | fmt.AwaitRestart, world: World) -> None:
@@ -325,10 +326,10 @@ async def _restart(step: fmt.Restart | fmt.BeginRestart | fmt.AwaitRestart, worl
         case fmt.BeginRestart(begin_restart=how):
             world.start("restart", partial(world.restart, how))
         case fmt.Restart(restart=how, timeout_ms=timeout_ms):
-            with _deadline(world, timeout_ms, "the restart did not end"):
+            with Deadline(world, timeout_ms, "the restart did not end"):
                 await world.restart(how)
         case fmt.AwaitRestart(timeout_ms=timeout_ms):
-            with _deadline(world, timeout_ms, "the restart did not end"):
+            with Deadline(world, timeout_ms, "the restart did not end"):
                 await world.join("restart")
         case _:
             assert_never(step)
@@ -338,78 +339,3 @@ def _assert(step: fmt.Assert, world: World) -> None:
     expanded = msgspec.convert(world.variables.expand(msgspec.to_builtins(step)), fmt.Assert)
     if faults := check(expanded, world.lists):
         raise StepFailed("\n".join(faults))
-
-
-# -- shared ------------------------------------------------------------------------------------
-
-
-class _deadline:  # noqa: N801 - a context manager, read as a word of the with statement
-    """Bound a step; when the time is over it fails with what did not happen and what came last."""
-
-    def __init__(
-        self, world: World, timeout_ms: fmt.Number, missing: Any, client: Client | None = None
-    ) -> None:
-        self._ms = world.variables.number(timeout_ms)
-        self._scope = anyio.CancelScope(deadline=anyio.current_time() + world.seconds(self._ms))
-        self._missing = missing
-        self._client = client
-
-    def __enter__(self) -> None:
-        self._scope.__enter__()
-
-    def __exit__(self, *exc: Any) -> bool | None:
-        suppressed = self._scope.__exit__(*exc)
-        if self._scope.cancelled_caught:
-            missing = self._missing() if callable(self._missing) else self._missing
-            raise StepFailed("\n".join([f"{missing} within {self._ms} ms", *_recent(self._client)]))
-        return suppressed
-
-
-def _recent(client: Client | None) -> list[str]:
-    if client is None:
-        return []
-    state = f"closed with {client.closed.code}" if client.closed else "open"
-    lines = [f"{client.name} ({state}) received last:", *(f"  {show(frame)}" for frame in client.recent)]
-    return lines if client.recent else [f"{client.name} ({state}) has received nothing"]
-
-
-def _frame(received: Received | Closed, wanted: str, client: Client | None = None) -> Received:
-    if isinstance(received, Closed):
-        closed = f"closed with {received.code} {received.reason}".rstrip()
-        raise StepFailed("\n".join([f"the connection was {closed} where {wanted} was due", *_recent(client)]))
-    return received
-
-
-def _compare(wanted: Any, frame: Any, client: Client) -> None:
-    if mismatches := compare(wanted, frame):
-        _raise_frame(wanted, frame, mismatches, client)
-
-
-def _raise_frame(
-    wanted: Any, frame: Any, mismatches: list[Mismatch], client: Client, where: str = ""
-) -> None:
-    raise StepFailed(
-        "\n".join(
-            [
-                *map(str, mismatches),
-                f"expected{where}: {show(wanted)}",
-                f"received: {show(frame, 800)}",
-                *_recent(client),
-            ]
-        )
-    )
-
-
-def _raise_if(mismatches: list[Mismatch], client: Client | None) -> None:
-    if mismatches:
-        raise StepFailed("\n".join([*map(str, mismatches), *_recent(client)]))
-
-
-def _keep(name: str | None, received: Received, world: World) -> None:
-    if name is not None:
-        world.lists.setdefault(name, []).append(received)
-
-
-def _capture(captures: dict[str, str], source: Any, world: World) -> None:
-    for name, path in captures.items():
-        world.variables[name] = take(source, path)
