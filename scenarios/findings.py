@@ -65,7 +65,6 @@ def must_match(wanted: Any, frame: Any, client: Client) -> None:
 
 def fail_frame(wanted: Any, frame: Any, mismatches: list[Mismatch], client: Client, where: str = "") -> None:
     """Fail with the mismatches, the frame wanted and the one that came."""
-    """Fail unless the frame is as wanted."""
     raise StepFailed(
         "\n".join(
             [
@@ -92,6 +91,5 @@ def keep(name: str | None, received: Received, world: World) -> None:
 
 def capture(captures: dict[str, str], source: Any, world: World) -> None:
     """Take the values that a step captures."""
-    """Put a frame into a list, where the step says so."""
     for name, path in captures.items():
         world.variables[name] = take(source, path)
