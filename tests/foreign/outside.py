@@ -14,7 +14,9 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 
 def node() -> str:
     """The Node to test with."""
-    return os.environ.get("TURNWIRE_TEST_NODE") or shutil.which("node") or _missing("Node", "TURNWIRE_TEST_NODE")
+    return (
+        os.environ.get("TURNWIRE_TEST_NODE") or shutil.which("node") or _missing("Node", "TURNWIRE_TEST_NODE")
+    )
 
 
 def node_modules() -> str:

@@ -45,11 +45,14 @@ async def visit(browser: Browser) -> AsyncIterator[Callable[..., Coroutine[Any, 
     """
     wrong: list[str] = []
 
-    async def open_page(base_url: str, conversation_id: str | None = None, *, model: str, **more: Any) -> Page:
+    async def open_page(
+        base_url: str, conversation_id: str | None = None, *, model: str, **more: Any
+    ) -> Page:
         context = await browser.new_context(**more)
         preferences = json.dumps(json.dumps({"model": model, "reasoning": model == "script/thinker"}))
+        key = "'turnwire.preferences'"
         await context.add_init_script(
-            f"localStorage.getItem('turnwire.preferences') ?? localStorage.setItem('turnwire.preferences', {preferences})"
+            f"localStorage.getItem({key}) ?? localStorage.setItem({key}, {preferences})"
         )
         page = await context.new_page()
         page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
@@ -57,14 +60,17 @@ async def visit(browser: Browser) -> AsyncIterator[Callable[..., Coroutine[Any, 
             "console",
             lambda message: (
                 wrong.append(f"console: {message.text}")
-                if message.type in {"error", "warning"} and not any(part in message.text for part in _ABOUT_NETWORK)
+                if message.type in {"error", "warning"}
+                and not any(part in message.text for part in _ABOUT_NETWORK)
                 else None
             ),
         )
         page.on(
             "request",
             lambda request: (
-                wrong.append(f"elsewhere: {request.url}") if not request.url.startswith((base_url, "data:")) else None
+                wrong.append(f"elsewhere: {request.url}")
+                if not request.url.startswith((base_url, "data:"))
+                else None
             ),
         )
         await page.goto(f"{base_url}/#{conversation_id or new_ulid()}")

@@ -36,7 +36,9 @@ async def test_the_client_holds_its_own_rules(name: str) -> None:
 
 
 async def test_the_clients_codes_are_the_servers() -> None:
-    program = "import(process.argv[1]).then(({CLOSES, ERRORS}) => console.log(JSON.stringify({CLOSES, ERRORS})))"
+    program = (
+        "import(process.argv[1]).then(({CLOSES, ERRORS}) => console.log(JSON.stringify({CLOSES, ERRORS})))"
+    )
     tables = json.loads(await run_node("--eval", program, (UI / "turnwire-codes.js").as_uri()))
     assert tables["ERRORS"] == {str(code): info.retryable for code, info in ERRORS.items()}
     assert tables["CLOSES"].keys() == {str(int(code)) for code in CLOSES}
