@@ -54,6 +54,7 @@ class Socket(ServerConnection):
         self._control: deque[bytes] = deque()
         self._control_bytes = 0
         self._received = 0
+        self._written = 0
 
     # What the actor needs (server.actors.attachment.Peer).
 
@@ -69,6 +70,7 @@ class Socket(ServerConnection):
 
     def write(self, data: bytes) -> None:
         """Hand ready wire bytes to the transport."""
+        self._written += len(data)
         self.transport.write(data)
 
     def tell(self, frame: ServerFrame) -> None:
@@ -77,7 +79,7 @@ class Socket(ServerConnection):
             return
         data = wire_bytes(encode(frame))
         if not self.paused and not self._control:
-            self.transport.write(data)
+            self.write(data)
             return
         self._control.append(data)
         self._control_bytes += len(data)
@@ -96,15 +98,23 @@ class Socket(ServerConnection):
         self.attachment = attachment
 
     async def answers(self, timeout_ms: int) -> bool:
-        """Ask for a sign of life: a pong, any bytes at all, or that what was sent is being read (CN3)."""
-        received, unsent = self._received, self._unsent_bytes()
+        """Ask for a sign of life: a pong, any bytes at all, or that what was sent is being read (CN3).
+
+        A slow reader gets to the ping late. As long as the ping has not reached it and bytes before the ping
+        do, it
+        counts as alive; once its kernel has the ping, only an answer counts.
+        """
+        received, written, unsent = self._received, self._written, self._unsent_bytes()
         with anyio.move_on_after(timeout_ms / 1000):
             try:
                 await (await self.ping())
             except ConnectionClosed:
                 return False
             return True
-        return self._received != received or self._unsent_bytes() < unsent
+        if self._received != received:
+            return True
+        behind_ping, left = self._written - written, self._unsent_bytes()
+        return behind_ping < left < unsent + behind_ping
 
     async def finish(self) -> None:
         """Close as wished, or normally; returns when the connection is over."""
@@ -136,7 +146,7 @@ class Socket(ServerConnection):
         while self._control and not self.paused and self.protocol.state is State.OPEN:
             data = self._control.popleft()
             self._control_bytes -= len(data)
-            self.transport.write(data)
+            self.write(data)
 
     def _unsent_bytes(self) -> int:
         """What the transport and the kernel still have to send and have acknowledged."""

@@ -61,8 +61,11 @@ class Watchdog:
 
     def alive(self) -> None:
         """The model said something."""
-        self._first = False
         self._last = self._loop.time()
+        if self._first:
+            self._first = False
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._deadline(), self._look)
 
     def close(self) -> None:
         """Stop watching."""

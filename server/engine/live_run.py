@@ -102,7 +102,7 @@ class LiveRun:
         self.ended_at: datetime | None = None
         self.ttft_ms: int | None = None
         """From the start to the first text, thinking or tool call, milliseconds."""
-        self.turn = Turn(request_id, run_id, new_message_id())
+        self.turn = Turn(request_id, run_id, new_message_id(), reasoning=reasoning)
         self.outcome: Outcome | None = None
         """How it ends, once the gate is closed."""
         self.scope: anyio.CancelScope | None = None

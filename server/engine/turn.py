@@ -47,11 +47,13 @@ class Turn:
     """Accumulates one model turn and says which frames tell it (ST1, ST2, TL1).
 
     - Attributes change only inside :meth:`feed` and :meth:`finish_text`.
+    - Without ``reasoning`` what the model thinks is neither told nor kept.
     - :attr:`text` is at any moment exactly what the chunks returned so far have told.
     """
 
     __slots__ = (
         "_cutter",
+        "_reasoning",
         "_request_id",
         "_run_id",
         "_taken_ids",
@@ -65,7 +67,15 @@ class Turn:
         "output_tokens",
     )
 
-    def __init__(self, request_id: str, run_id: str, message_id: str, taken_ids: Container[str] = ()) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        run_id: str,
+        message_id: str,
+        *,
+        reasoning: bool = True,
+        taken_ids: Container[str] = (),
+    ) -> None:
         self.message_id: Final = message_id
         self.calls: dict[int, OpenCall] = {}
         """Tool calls by the model's index, in the order in which they began."""
@@ -75,6 +85,7 @@ class Turn:
         self.output_tokens = 0
         self.characters = 0
         """Characters of text, thinking and arguments so far, for the bound on an answer."""
+        self._reasoning = reasoning
         self._request_id = request_id
         self._run_id = run_id
         self._taken_ids = taken_ids
@@ -113,6 +124,8 @@ class Turn:
                 if len(text) <= CHUNK_CHARACTERS:
                     return self._tell_text(text)
                 return [frame for piece in _pieces(text) for frame in self._tell_text(piece)]
+            case ThinkingDelta() if not self._reasoning:
+                return []
             case ThinkingDelta(text=text):
                 self._thinking.append(text)
                 self.characters += len(text)

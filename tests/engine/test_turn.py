@@ -24,7 +24,7 @@ CHARACTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0")
 
 
 def new_turn(taken: set[str] | None = None) -> Turn:
-    return Turn("req", "run", "msg", taken or set())
+    return Turn("req", "run", "msg", taken_ids=taken or set())
 
 
 @given(st.lists(st.text(CHARACTERS, min_size=1)))
@@ -75,6 +75,12 @@ def test_TL1_an_id_that_the_model_repeats_is_made_unique() -> None:
     turn.feed(ToolCallDelta(2, "x", "search", "{}"))
     ids = [call.tool_call_id for call in turn.calls.values()]
     assert len({*ids, "call_1"}) == 4
+
+
+def test_ST1_thinking_is_told_only_when_it_was_asked_for() -> None:
+    turn = Turn("req", "run", "msg", reasoning=False)
+    assert turn.feed(ThinkingDelta("hm")) == []
+    assert turn.thinking == ""
 
 
 def test_ST6_usage_and_finish_are_taken_in_any_order() -> None:
