@@ -121,9 +121,9 @@ function show() {
 function showModel() {
   const { view } = session.conversation;
   const known = conversations().find((entry) => entry.id === session.id);
-  const model = view.running?.model ?? view.lastRun?.model ?? known?.model ?? "";
+  const model = view.running?.model ?? (preferences().model || view.lastRun?.model || known?.model || "");
   const title = known?.title || "New conversation";
-  at.modelName.textContent = model || preferences().model || "Default model";
+  at.modelName.textContent = model || "Default model";
   at.title.textContent = title;
   at.scripted.hidden = !model.startsWith("script/");
   at.scripted.textContent =

@@ -5,7 +5,7 @@
  */
 
 import { button, make } from "./chat-dom.js";
-import { copyButton, setText, showText } from "./chat-text.js";
+import { copyButton, sentence, setText, showText } from "./chat-text.js";
 import { callElement } from "./chat-tools.js";
 
 /** @typedef {import("./turnwire.js").View} View */
@@ -145,12 +145,12 @@ export class Log {
   #after(view, waiting, refusal, settled) {
     if (!settled || view.running || view.queued.length > 0 || waiting.length > 0) return null;
     const again = { label: "Try again", action: this.#actions.ask };
-    if (refusal) return { kind: "error", text: refusal, ...again };
+    if (refusal) return { kind: "error", text: sentence(refusal), ...again };
     if (view.waiting.length > 0) return null;
     const run = view.lastRun;
     switch (run?.finishReason) {
       case "error":
-        return { kind: "error", text: run.error?.message || "The model could not answer.", ...again };
+        return { kind: "error", text: sentence(run.error?.message || "the model could not answer."), ...again };
       case "interrupted":
         return { kind: "error", text: "The server restarted during this answer.", ...again };
       case "length":
@@ -167,7 +167,7 @@ export class Log {
     const element = shell("user");
     element.dataset.pending = "true";
     showText(/** @type {HTMLElement} */ (element.querySelector(".text")), question.text);
-    const state = error || (held ? "Sent when the answer is finished" : "Sending…");
+    const state = sentence(error) || (held ? "Sent when the answer is finished" : "Sending…");
     const row = make("div", { class: "after", "data-kind": error ? "error" : "info" }, make("span", {}, state));
     if (error) row.append(button("Try again", () => this.#actions.resend(question)));
     if (error || held) row.append(button("Take back", () => this.#actions.withdraw(question)));

@@ -130,6 +130,11 @@ function codeBlock(block) {
   return figure;
 }
 
+/** The server's messages begin in lower case, as parts of sentences. @param {string} text */
+export function sentence(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 /**
  * @param {() => string} text
  * @param {string} label

@@ -102,6 +102,19 @@ async def test_CN3_a_conversation_held_elsewhere_is_taken_over(server: ServerPro
     assert await shown_texts(first) == await shown_texts(second)
 
 
+async def test_a_copy_of_a_tab_is_another_client(server: ServerProcess, visit: Any) -> None:
+    """A browser copies what a tab remembers into its duplicate; they must not throw each other out."""
+    page: Page = await visit(server.url, model="script/echo")
+    await expect(page.locator("#status")).to_contain_text("Connected")
+    async with page.context.expect_page() as opening:
+        await page.evaluate("void open(location.href)")
+    copy = await opening.value
+    await expect(copy.locator("#notice")).to_contain_text("open somewhere else")
+    await expect(page.locator("#status")).to_contain_text("Connected")
+    await page.reload()
+    await expect(page.locator("#status")).to_contain_text("Connected")
+
+
 async def test_CN6_a_reload_in_mid_stream_shows_everything(server: ServerProcess, visit: Any) -> None:
     conversation_id = new_ulid()
     page: Page = await visit(server.url, conversation_id, model="script/pages")
