@@ -51,6 +51,8 @@ class Program:
         self._ready_url = ready_url
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        LOGS.mkdir(parents=True, exist_ok=True)
+        (LOGS / f"{name}.log").unlink(missing_ok=True)
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
@@ -69,7 +71,6 @@ class Program:
             self._stop(signal.SIGTERM)
 
     def _start(self) -> None:
-        LOGS.mkdir(parents=True, exist_ok=True)
         with (LOGS / f"{self._name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*TURNWIRE, *self._arguments],
