@@ -97,8 +97,7 @@ export class ChatSession {
     try {
       await this.conversation.append(question.text, { requestId: question.appendId });
       this.#leave(question);
-      await this.#complete(question.completeId);
-      this.#settled(question);
+      if (await this.#complete(question.completeId)) this.#settled(question);
     } catch (error) {
       if (this.#closed) return; // asked again when the conversation is opened again
       this.waiting = this.waiting.map((other) =>
@@ -110,7 +109,13 @@ export class ChatSession {
     }
   }
 
-  /** @param {string} requestId */
+  /**
+   * Ask the model and wait for the end of its answer.
+   *
+   * @param {string} requestId
+   * @returns {Promise<boolean>} False when the connection ended for good before the end was known: the
+   *   view will tell what became of it.
+   */
   async #complete(requestId) {
     this.refusal = "";
     this.#changed();
@@ -122,10 +127,11 @@ export class ChatSession {
         reasoning: reasoning || undefined,
       });
     } catch (error) {
-      if (this.#closed) throw error;
+      if (isDisconnected(error)) return false;
       this.refusal = messageOf(error);
     }
     this.#changed();
+    return true;
   }
 
   /**
@@ -205,7 +211,12 @@ async function ticket() {
 }
 
 /** @param {unknown} error */
+function isDisconnected(error) {
+  return error instanceof RequestError && error.code === "disconnected";
+}
+
+/** @param {unknown} error */
 function messageOf(error) {
-  if (error instanceof RequestError && error.code === "disconnected") return "This could not be sent.";
+  if (isDisconnected(error)) return "This could not be sent.";
   return error instanceof Error ? error.message : String(error);
 }

@@ -70,6 +70,18 @@ async def test_conversations_are_switched_and_come_back_whole(server: ServerProc
     await expect(page.locator(".message")).to_have_count(2)
 
 
+async def test_CN5_an_answer_goes_on_while_the_person_is_elsewhere(server: ServerProcess, visit: Any) -> None:
+    page: Page = await visit(server.url, model="script/pages")
+    await say(page, "the long one")
+    await expect(page.locator(STREAMING)).to_contain_text("Sentence 2")
+    await page.get_by_role("button", name="New conversation").click()
+    await expect(page.locator(".message")).to_have_count(0)
+    await page.get_by_role("link", name="the long one").click()
+    await expect(page.locator(ANSWER)).to_contain_text("Sentence 60")
+    await expect(page.locator(".message")).to_have_count(2)
+    await expect(page.locator(".note")).to_have_count(0)
+
+
 async def test_ST3_stop_keeps_what_was_said(server: ServerProcess, visit: Any) -> None:
     conversation_id = new_ulid()
     page: Page = await visit(server.url, conversation_id, model="script/slow")
@@ -100,6 +112,7 @@ async def test_CN3_a_conversation_held_elsewhere_is_taken_over(server: ServerPro
     await expect(first.locator("#notice")).to_be_hidden()
     await expect(first.locator(ANSWER)).to_contain_text("Stopped")
     assert await shown_texts(first) == await shown_texts(second)
+    await expect(first.locator(".note")).to_have_count(0)
 
 
 async def test_a_copy_of_a_tab_is_another_client(server: ServerProcess, visit: Any) -> None:
