@@ -91,6 +91,7 @@ class RunningView(Struct, kw_only=True):
 
     request_id: str
     run_id: str
+    model: str | None = None
     message_id: str | None = None
     text: str = ""
     thinking: str = ""

@@ -189,6 +189,7 @@ class Conversation:
         return RunningView(
             request_id=run.request_id,
             run_id=run.run_id,
+            model=run.model,
             message_id=turn.message_id,
             text=turn.text,
             thinking=turn.thinking,

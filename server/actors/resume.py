@@ -43,7 +43,12 @@ class Plan(NamedTuple):
 
 
 def plan_resume(wish: Wish, kept: Kept) -> Plan:
-    """Decide how a connection begins; total. Never a partial replay (CN6)."""
+    """Decide how a connection begins; total. Never a partial replay (CN6).
+
+    What has never said anything is begun afresh whatever was asked for: there is nothing to tell.
+    """
+    if kept.latest == 0 and not kept.untold:
+        return Plan(ResumeKind.FRESH, 0)
     snapshot = Plan(ResumeKind.SNAPSHOT, kept.latest)
     if wish.snapshot:
         return snapshot
@@ -60,8 +65,6 @@ def plan_resume(wish: Wish, kept: Kept) -> Plan:
         return snapshot
     else:
         position = 0
-    if kept.latest == 0 and position == 0 and not kept.untold:
-        return Plan(ResumeKind.FRESH, 0)
     if not kept.first - 1 <= position <= kept.latest:
         return snapshot
     return Plan(ResumeKind.REPLAYED, position)

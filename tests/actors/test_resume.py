@@ -38,7 +38,8 @@ def kept(
         (Wish(snapshot=True), kept(), Plan(SNAPSHOT, 9)),
         (Wish(snapshot=True, epoch="E", last_seq=9), kept(), Plan(SNAPSHOT, 9)),
         (Wish(), kept(1, 0, handed=None, untold=True), Plan(SNAPSHOT, 0)),
-        (Wish(epoch="old", last_seq=3), kept(1, 0, handed=None), Plan(SNAPSHOT, 0)),
+        (Wish(epoch="old", last_seq=3), kept(1, 0, handed=None), Plan(FRESH, 0)),
+        (Wish(snapshot=True), kept(1, 0, handed=None), Plan(FRESH, 0)),
         (Wish(epoch="E", last_seq=0), kept(1, 0, handed=0, untold=True), Plan(REPLAYED, 0)),
     ],
 )
