@@ -15,7 +15,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Final
+
+_ATTEMPTS: Final = 40
+_PAUSE_S: Final = 0.05
+"""A killed parent's pipe ends before the kernel lets go of its locks; after two seconds they are others'."""
 
 
 def main(base: Path, user: str, group: str, stop: list[str]) -> None:
@@ -24,18 +30,27 @@ def main(base: Path, user: str, group: str, stop: list[str]) -> None:
         signal.signal(number, signal.SIG_IGN)
     if os.read(0, 1):
         return
+    for _attempt in range(_ATTEMPTS):
+        if _stop_unless_used(base, user, group, stop):
+            return
+        time.sleep(_PAUSE_S)
+
+
+def _stop_unless_used(base: Path, user: str, group: str, stop: list[str]) -> bool:
+    """Stop the server if nobody uses it; false while somebody does."""
     with (base / "lock").open("a") as attaching, (base / "users.lock").open("a") as users:
         fcntl.flock(attaching, fcntl.LOCK_EX)
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return  # others use it; the last of them stops it
+            return False
         with (base / "server.lock").open("a") as server:
             try:
                 fcntl.flock(server, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 drop = {"user": int(user), "group": int(group), "extra_groups": []} if user != "-" else {}
                 subprocess.run(stop, check=False, stdin=subprocess.DEVNULL, cwd=base / "data", **drop)  # type: ignore[call-overload] # noqa: S603
+        return True
 
 
 if __name__ == "__main__":

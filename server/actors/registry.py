@@ -181,7 +181,6 @@ class Registry:
         if self._draining:
             raise Fault(ErrorCode.DRAINING)
         loading = self._entries[resource_id] = _Loading()
-        actor: Actor | None = None
         try:
             services = self._services
             claimed = await services.store.sessions.claim(
@@ -189,13 +188,11 @@ class Registry:
             )
             if claimed is None and not create:
                 raise Fault(ErrorCode.NOT_FOUND)
-            actor = ConversationActor(resource_id, owner, services, claimed)
+            actor = self._entries[resource_id] = ConversationActor(resource_id, owner, services, claimed)
         finally:
-            loading.done.set()
-            if actor is None:
+            if self._entries[resource_id] is loading:
                 del self._entries[resource_id]
-            else:
-                self._entries[resource_id] = actor
+            loading.done.set()
         assert self._group is not None
         self._services.metrics.resources.labels(actor.kind).inc()
         self._group.start_soon(self._run, actor, name=f"{actor.kind} {resource_id}")

@@ -153,8 +153,9 @@ class Completion:
         model, name = self._catalog.resolve(self._model)
         run.model = name
         request = ModelRequest(model=name, messages=self._messages, reasoning=run.reasoning)
-        with anyio.CancelScope() as scope:
-            watchdog = Watchdog(scope, self._limits)
+        scope = anyio.CancelScope()
+        watchdog = Watchdog(scope, self._limits)
+        with scope:
             try:
                 async with model.stream(request) as batches:
                     async for batch in batches:

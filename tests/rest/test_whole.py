@@ -33,7 +33,7 @@ async def _frame(connection: ClientConnection, kind: str) -> dict[str, object]:
             return frame
 
 
-async def test_a_message_appended_over_rest_is_seen_by_the_holder(server: ServerProcess) -> None:
+async def test_RU5_a_message_appended_over_rest_is_seen_by_the_holder(server: ServerProcess) -> None:
     alice = bearer("token-a")
     session_id = new_ulid()
     async with (

@@ -172,7 +172,9 @@ def machine_of(server: ServerProcess) -> type[RuleBasedStateMachine]:
         @rule()
         def resume(self) -> None:
             self.client = self.do(Client.open(server.ws_url, self.id, client_id="life", **self.position))
-            if self.client.connected["resume"] == "fresh":  # what never said anything is forgotten with its client
+            if (
+                self.client.connected["resume"] == "fresh"
+            ):  # what never said anything is forgotten with its client
                 assert not self.state.messages
                 assert not self.open
                 self.position = self.client.position
