@@ -12,12 +12,14 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 
 __all__ = [
+    "AgentSettings",
+    "McpServer",
     "ModelPrice",
     "SettingInfo",
     "Settings",
@@ -39,7 +41,7 @@ WELL_KNOWN: Final[Mapping[str, str]] = {
 }
 """Settings that are also understood under the name everybody gives them; the prefixed name wins."""
 
-SECRETS: Final = frozenset({"openai_api_key", "database_url", "redis_url"})
+SECRETS: Final = frozenset({"openai_api_key", "database_url", "redis_url", "mcp"})
 """Values that never appear in a message, a log or a representation."""
 
 HIDDEN: Final = "***"
@@ -54,6 +56,58 @@ class ModelPrice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     input: Annotated[float, Meta(ge=0)] = 0.0
     output: Annotated[float, Meta(ge=0)] = 0.0
+
+
+ToolPolicy: TypeAlias = Literal["immediate", "confirm"]
+"""Whether a tool runs at once or waits for a person's agreement."""
+
+McpName: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z0-9](_?[A-Za-z0-9-])*$", max_length=32)]
+AgentName: TypeAlias = Annotated[str, Meta(pattern="^[^/]+/[^/]+$", max_length=256)]
+
+
+class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server of tools: a ``command`` that speaks MCP on its standard streams, or a ``url``.
+
+    - ``policy`` is that of all its tools but those named in ``tools``, by the server's own names.
+    - ``env`` is added to a small set of this process's variables (``PATH``, ``HOME`` and the like).
+    - ``headers`` go with every request to ``url``.
+    - ``timeout_ms`` is for one call, ``connect_timeout_ms`` for starting and listing its tools.
+    - ``expires_s``: how long its calls wait for a person; for ever if not set.
+    """
+
+    command: tuple[str, ...] = ()
+    url: Annotated[str, Meta(pattern="^https?://")] | None = None
+    policy: ToolPolicy = "confirm"
+    tools: dict[str, ToolPolicy] = {}
+    env: dict[str, str] = {}
+    headers: dict[str, str] = {}
+    timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    connect_timeout_ms: Annotated[int, Meta(ge=1)] = 30_000
+    expires_s: Annotated[float, Meta(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.command) is (self.url is not None):
+            raise ValueError("an MCP server has either `command` or `url`")
+        if self.url is not None and self.env:
+            raise ValueError("`env` is for an MCP server with `command`")
+        if self.command and self.headers:
+            raise ValueError("`headers` are for an MCP server with `url`")
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.command[0] if self.command else HIDDEN})"
+
+
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``actor_name`` chooses; what is not set is as the agent has it that ships under this name.
+
+    - ``tools``: names and globs of the tools that it may call.
+    - ``policies``: policies by name or glob, in place of the tools' own; the first that fits.
+    """
+
+    model: Annotated[str, Meta(min_length=1)] | None = None
+    system_prompt: str | None = None
+    tools: tuple[str, ...] | None = None
+    policies: dict[str, ToolPolicy] = {}
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,6 +142,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     system_prompt: Annotated[
         str | None, Meta(description="Put before every conversation as a system message.")
     ] = None
+
+    # Agents and their tools.
+    agents: Annotated[
+        dict[AgentName, AgentSettings],
+        Meta(description="Agents by `namespace/name`; see docs/tools.md."),
+    ] = {}
+    mcp: Annotated[
+        dict[McpName, McpServer],
+        Meta(description="MCP servers by name; see docs/tools.md."),
+    ] = {}
+    tool_output_bytes: Annotated[
+        int, Meta(ge=1024, le=1_048_576, description="The most that a model is told of one tool call.")
+    ] = 65_536
 
     # Other services.
     database_url: Annotated[

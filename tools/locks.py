@@ -20,8 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 HERE: Final = Path(__file__).resolve().parent.parent
-LOCKS: Final = {"serve": ("local", "build"), "dev": ("local", "dev")}
-"""Lock by name: the extra and the dependency group that it adds."""
+LOCKS: Final = {"serve": (("local",), "build"), "dev": (("local", "mcp"), "dev")}
+"""Lock by name: the extras and the dependency group that it adds."""
 
 UNWANTED: Final = re.compile(
     r"https?://|file:|--(extra-)?index-url|--find-links|^-e |(^|\s)/\w", re.MULTILINE
@@ -39,16 +39,18 @@ def main(arguments: list[str]) -> int:
     if arguments not in ([], ["--upgrade"]):
         print(__doc__, file=sys.stderr)
         return 2
-    for name, (extra, group) in LOCKS.items():
-        write(name, extra, group, arguments)
+    for name, (extras, group) in LOCKS.items():
+        write(name, extras, group, arguments)
     return 0
 
 
-def write(name: str, extra: str, group: str, options: list[str]) -> None:
+def write(name: str, extras: tuple[str, ...], group: str, options: list[str]) -> None:
     """Resolve one lock; versions that are locked stay, unless ``--upgrade`` is given."""
     command = ["uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--no-header"]
     command += ["--generate-hashes", "--no-emit-index-url", "--no-emit-find-links"]
-    command += ["--extra", extra, "--group", group, *options, "--output-file", f"requirements/{name}.txt"]
+    for extra in extras:
+        command += ["--extra", extra]
+    command += ["--group", group, *options, "--output-file", f"requirements/{name}.txt"]
     if name != "serve":
         command += ["--constraint", "requirements/serve.txt"]
     subprocess.run([*command, "pyproject.toml"], cwd=HERE, check=True)
@@ -58,12 +60,12 @@ def check() -> Iterator[str]:
     """Say what is wrong with the locks."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
     pins: dict[str, dict[str, set[str]]] = {}
-    for name, (extra, group) in LOCKS.items():
+    for name, (extras, group) in LOCKS.items():
         text = (HERE / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
         if found := UNWANTED.search(text):
             yield f"requirements/{name}.txt: an address or a path of a machine: {found.group()!r}"
         pins[name] = dict(locked(text))
-        for line in declared(project, extra, group):
+        for line in declared(project, extras, group):
             yield from missing(name, pins[name], Requirement(line))
         for unwanted in project["tool"]["uv"]["exclude-dependencies"]:
             if unwanted in pins[name]:
@@ -90,10 +92,11 @@ def without_hash(text: str) -> Iterator[str]:
             yield block.splitlines()[0]
 
 
-def declared(project: dict[str, Any], extra: str, group: str) -> Iterator[str]:
-    """Requirement lines of the package, one of its extras and one dependency group."""
+def declared(project: dict[str, Any], extras: tuple[str, ...], group: str) -> Iterator[str]:
+    """Requirement lines of the package, some of its extras and one dependency group."""
     yield from project["project"]["dependencies"]
-    yield from project["project"]["optional-dependencies"][extra]
+    for extra in extras:
+        yield from project["project"]["optional-dependencies"][extra]
     for entry in project["dependency-groups"][group]:
         if isinstance(entry, dict):
             yield from project["dependency-groups"][entry["include-group"]]
