@@ -18,12 +18,12 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct
 
 from protocol.canvas import CreatedBy
 from protocol.codes import ErrorCode
@@ -49,17 +49,17 @@ class Policy(StrEnum):
 
 
 class CanvasBatch(Struct, frozen=True, kw_only=True):
-    """A model's change of a canvas, all or nothing; items are JSON, not checked yet, as a client's are.
+    """A model's change of a canvas, all or nothing; items are JSON, not looked at yet, as a client's are.
 
     One batch may create, update and delete; created nodes have ``temp_id``\\ s that its edges may name.
     """
 
-    create_nodes: list[dict[str, Any]] = field(default_factory=list)
-    create_edges: list[dict[str, Any]] = field(default_factory=list)
-    update_nodes: list[dict[str, Any]] = field(default_factory=list)
-    update_edges: list[dict[str, Any]] = field(default_factory=list)
-    delete_node_ids: list[str] = field(default_factory=list)
-    delete_edge_ids: list[str] = field(default_factory=list)
+    create_nodes: Sequence[Raw] = ()
+    create_edges: Sequence[Raw] = ()
+    update_nodes: Sequence[Raw] = ()
+    update_edges: Sequence[Raw] = ()
+    delete_node_ids: Sequence[Raw] = ()
+    delete_edge_ids: Sequence[Raw] = ()
 
 
 class CanvasSeam(Protocol):
@@ -273,10 +273,10 @@ def _without(value: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _struct_of(function: Callable[..., Any]) -> type[Struct]:
-    """The type of a tool function's first parameter."""
+    """The type of a tool function's first parameter; the context's type need not be known at run time."""
     first = next(iter(inspect.signature(function).parameters))
-    hints = get_type_hints(function, localns={"Store": object})
-    found = hints[first]
+    only = type("_Only", (), {"__annotations__": {first: function.__annotations__[first]}})
+    found = get_type_hints(only, globalns=function.__globals__, include_extras=True)[first]
     if not (isinstance(found, type) and issubclass(found, Struct)):
         raise TypeError(f"the first parameter of {function.__name__} must be a msgspec struct")
     return found
