@@ -123,13 +123,19 @@ class EdgePatch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CanvasProblem(Struct, frozen=True, kw_only=True):
-    """One bad item of a batch (CV1): which, where in it, and what is wrong."""
+    """One bad item of a batch (CV1): which, where in it, and what is wrong.
 
+    ``index`` counts within the list of this ``op`` and ``kind``. ``details`` of a ``version_conflict`` have
+    the present entity as ``current`` (CV3).
+    """
+
+    op: CanvasOp
     kind: EntityKind
     index: int
     field: str | None
     code: str
     message: str
+    details: dict[str, Any] = {}
 
 
 _node_draft: Final = msgspec.json.Decoder(NodeDraft)
@@ -141,32 +147,37 @@ _canvas_id: Final = msgspec.json.Decoder(CanvasId)
 
 def decode_node_drafts(items: Iterable[Raw]) -> tuple[list[NodeDraft], list[CanvasProblem]]:
     """The nodes of ``canvas_batch_create``, and what is malformed among them, by index and field."""
-    return _decode_items(_node_draft, EntityKind.NODE, items)
+    return _decode_items(_node_draft, CanvasOp.CREATE, EntityKind.NODE, items)
 
 
 def decode_edge_drafts(items: Iterable[Raw]) -> tuple[list[EdgeDraft], list[CanvasProblem]]:
     """The edges of ``canvas_batch_create``, as :func:`decode_node_drafts`."""
-    return _decode_items(_edge_draft, EntityKind.EDGE, items)
+    return _decode_items(_edge_draft, CanvasOp.CREATE, EntityKind.EDGE, items)
 
 
 def decode_node_patches(items: Iterable[Raw]) -> tuple[list[NodePatch], list[CanvasProblem]]:
     """The nodes of ``canvas_batch_update``, as :func:`decode_node_drafts`."""
-    return _decode_items(_node_patch, EntityKind.NODE, items)
+    return _decode_items(_node_patch, CanvasOp.UPDATE, EntityKind.NODE, items)
 
 
 def decode_edge_patches(items: Iterable[Raw]) -> tuple[list[EdgePatch], list[CanvasProblem]]:
     """The edges of ``canvas_batch_update``, as :func:`decode_node_drafts`."""
-    return _decode_items(_edge_patch, EntityKind.EDGE, items)
+    return _decode_items(_edge_patch, CanvasOp.UPDATE, EntityKind.EDGE, items)
 
 
 def decode_ids(kind: EntityKind, items: Iterable[Raw]) -> tuple[list[str], list[CanvasProblem]]:
-    """The ids of ``canvas_batch_delete``, as :func:`decode_node_drafts`."""
-    return _decode_items(_canvas_id, kind, items)
+    """The ids of ``canvas_batch_delete``, as :func:`decode_node_drafts`; a bad one is bad in its ``id``."""
+    return _decode_items(_canvas_id, CanvasOp.DELETE, kind, items, whole="id")
 
 
 def _decode_items(
-    decoder: msgspec.json.Decoder[T], kind: EntityKind, items: Iterable[Raw]
+    decoder: msgspec.json.Decoder[T],
+    op: CanvasOp,
+    kind: EntityKind,
+    items: Iterable[Raw],
+    whole: str | None = None,
 ) -> tuple[list[T], list[CanvasProblem]]:
+    """What can be decoded, in order, and what cannot; ``whole`` is the field of an item that is no object."""
     good: list[T] = []
     problems: list[CanvasProblem] = []
     for index, item in enumerate(items):
@@ -176,9 +187,10 @@ def _decode_items(
             fault = bad_frame(error)
             problems.append(
                 CanvasProblem(
+                    op=op,
                     kind=kind,
                     index=index,
-                    field=fault.field,
+                    field=fault.field or whole,
                     code=ErrorCode.INVALID_CANVAS,
                     message=fault.message,
                 )

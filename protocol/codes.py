@@ -46,6 +46,7 @@ class ErrorCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     USE_PROJECT_SOCKET = "use_project_socket"
     SESSION_EXISTS = "session_exists"
+    PROJECT_EXISTS = "project_exists"
     RESOURCE_BUSY = "resource_busy"
     REQUEST_ID_CONFLICT = "request_id_conflict"
     COMPLETION_BUSY = "completion_busy"
@@ -124,6 +125,8 @@ _ERROR_ROWS: Final = (
               "The conversation belongs to a project and is reached through the project's socket."),
     ErrorInfo(_E.SESSION_EXISTS, 409, None, False,
               "A session of this id exists or existed."),
+    ErrorInfo(_E.PROJECT_EXISTS, 409, None, False,
+              "A project of this id exists or existed."),
     ErrorInfo(_E.RESOURCE_BUSY, 409, _C.RESOURCE_BUSY, True,
               "Another connection that is alive holds the resource."),
     ErrorInfo(_E.REQUEST_ID_CONFLICT, 409, None, False,

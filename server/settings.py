@@ -195,6 +195,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Annotated[int, Meta(ge=1, description="Connections in all.")] = 10_000
     max_connections_per_principal: Annotated[int, Meta(ge=1, description="Connections of one caller.")] = 1000
 
+    # What a canvas may grow to.
+    canvas_nodes: Annotated[int, Meta(ge=1, description="Nodes of a canvas.")] = 10_000
+    canvas_edges: Annotated[int, Meta(ge=1, description="Edges of a canvas.")] = 50_000
+    canvas_batch_items: Annotated[int, Meta(ge=1, description="Items of a canvas batch.")] = 500
+    canvas_data_bytes: Annotated[int, Meta(ge=64, description="`data` of one node or edge, as JSON.")] = (
+        65_536
+    )
+    canvas_bytes: Annotated[int, Meta(ge=4096, description="`data` of a whole canvas, as JSON.")] = 67_108_864
+
     # What is kept for a client.
     outbox_bytes: Annotated[int, Meta(ge=4096, description="Frames kept for replay, per conversation.")] = (
         4_194_304

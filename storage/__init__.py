@@ -11,6 +11,8 @@ module              what for
 ``errors``          what it raises: unavailable, fenced, duplicate, refused
 ``sessions``        taking a session over (the fence), appending, reading, deleting
 ``runs``            beginning a run, its turns, its one end
+``projects``        taking a project over with all its conversations, reading, deleting
+``canvases``        whole changes of a canvas in, pages out
 ``traces``          reading runs, their steps and tool calls
 ``group_commit``    appends of many sessions in one transaction
 ``checkpoints``     write-behind of streamed text

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from protocol.canvas import Edge, Node
 from protocol.ids import utc_now
 from protocol.run import AgentFlow, RunError, RunStatus
 from protocol.session import SessionMessage, TokenUsage
@@ -144,6 +145,66 @@ class SessionRow(Struct, frozen=True):
 
 class AppendWrite(Struct, frozen=True):
     """One message to append, with the sequence that its actor gave it.
+class ProjectSeed(Struct, frozen=True):
+    """A project's row to be made together with its first change (protocol.md section 1)."""
+
+    project_id: str
+    owner: str
+    metadata: dict[str, Any] = {}
+    created_at: datetime = field(default_factory=utc_now)
+
+
+class ProjectRow(Struct, frozen=True):
+    """A project's metadata, and how often its canvas was changed."""
+
+    project_id: str
+    owner: str
+    metadata: dict[str, Any]
+    canvas_version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class ProjectClaimed(Struct, frozen=True):
+    """A project as its new owner finds it, after all that ran in its conversations was settled.
+
+    ``conversation_ids`` are those to show at once, the one used last at the end: all whose tool calls wait,
+    and the last ten.
+    """
+
+    row: ProjectRow
+    fence: int
+    conversation_ids: tuple[str, ...] = ()
+
+
+class CanvasWrite(Struct, frozen=True, kw_only=True):
+    """One change of a canvas, written whole or not at all.
+
+    ``version`` is that of the canvas before it. ``nodes`` and ``edges`` are put as they are here, whether
+    they are there or not; edges that go with a node are named too. With ``seed`` the project's row is made
+    in the same transaction, with ``fence`` (1) as its fence.
+    """
+
+    project_id: str
+    fence: int
+    version: int
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    deleted_node_ids: tuple[str, ...] = ()
+    deleted_edge_ids: tuple[str, ...] = ()
+    seed: ProjectSeed | None = None
+    request: RequestKey | None = None
+
+
+class CanvasPage(Struct, frozen=True):
+    """Some of a canvas, and where the rest begins (None at the end)."""
+
+    nodes: list[Node]
+    edges: list[Edge]
+    version: int
+    next_cursor: str | None
+
+
 
     With ``seed`` the session's row is made in the same transaction, with ``fence`` (1) as its fence; if a
     row is there by then, the write is :class:`~storage.errors.Fenced`.

@@ -19,6 +19,7 @@ from storage.database import Database
 from storage.errors import Fenced, Refused
 from storage.group_commit import GroupCommit
 from storage.messages import last_messages, one_message, open_tools, page_of_messages
+from storage.projects import hold_project
 from storage.records import (
     AppendWrite,
     Claimed,
@@ -186,8 +187,14 @@ class Sessions:
         await self._commits.append(write)
 
     async def create(self, seed: SessionSeed) -> None:
-        """Make an empty session. Fault ``session_exists`` when the id was ever used."""
-        async with self._db.writing() as connection:
+        """Make an empty session, in a project that is the owner's or new.
+
+        Raises:
+            Fault: ``session_exists`` when the id was ever used, ``not_found`` for another's project.
+        """
+        async with self._db.writing() as connection, connection.transaction():
+            if seed.project_id is not None:
+                await hold_project(connection, seed.project_id, seed.owner)
             made = await _create(connection, seed)
         if made is None:
             raise Fault(ErrorCode.SESSION_EXISTS)

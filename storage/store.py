@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from protocol.ids import new_ulid
+from storage.canvases import Canvases
 from storage.checkpoints import Checkpoints
 from storage.coordination import InProcess
 from storage.database import Database
 from storage.errors import StorageUnavailable
 from storage.group_commit import GroupCommit
 from storage.nodes import Node, Nodes
+from storage.projects import Projects
 from storage.runs import Runs
 from storage.sessions import Sessions
 from storage.tasks import background_tasks
@@ -32,6 +34,8 @@ class Store:
         db: The pool and its circuit; ``db.available`` is false while the database is away.
         sessions: Sessions, messages, remembered requests.
         runs: Runs, steps, tool calls.
+        projects: Projects as wholes.
+        canvases: Their nodes and edges.
         nodes: The nodes that serve this database.
         node: This process among them; None for a visitor.
         node_id: What rows name as their owner.
@@ -46,6 +50,8 @@ class Store:
         self.checkpoints = checkpoints
         self.sessions = Sessions(db, commits, checkpoints, node_id=node_id)
         self.runs = Runs(db, checkpoints, node_id=node_id)
+        self.projects = Projects(db, node_id=node_id)
+        self.canvases = Canvases(db, node_id=node_id)
         self.nodes = Nodes(db)
         self.node = node
         self.node_id = node_id

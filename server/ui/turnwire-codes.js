@@ -56,6 +56,7 @@ export const ERRORS = Object.freeze({
   method_not_allowed: false,
   use_project_socket: false,
   session_exists: false,
+  project_exists: false,
   resource_busy: true,
   request_id_conflict: false,
   completion_busy: true,
