@@ -18,7 +18,7 @@ from storage.errors import StorageUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-HEAD: Final = "0002"
+HEAD: Final = "0003"
 """The newest revision in ``migrations/versions``; a test compares."""
 
 _LOCK: Final = 0x7475726E_77697265

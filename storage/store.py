@@ -18,6 +18,7 @@ from storage.group_commit import GroupCommit
 from storage.nodes import Node, Nodes
 from storage.projects import Projects
 from storage.runs import Runs
+from storage.search import Search
 from storage.sessions import Sessions
 from storage.tasks import background_tasks
 
@@ -36,6 +37,7 @@ class Store:
         runs: Runs, steps, tool calls.
         projects: Projects as wholes.
         canvases: Their nodes and edges.
+        search: Finding cases, messages and canvas nodes.
         nodes: The nodes that serve this database.
         node: This process among them; None for a visitor.
         node_id: What rows name as their owner.
@@ -52,6 +54,7 @@ class Store:
         self.runs = Runs(db, checkpoints, node_id=node_id)
         self.projects = Projects(db, node_id=node_id)
         self.canvases = Canvases(db, node_id=node_id)
+        self.search = Search(db)
         self.nodes = Nodes(db)
         self.node = node
         self.node_id = node_id

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from msgspec import Meta, Struct
 
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
 from server.tools.answers import InvalidAnswer, InvalidSchema, check_answer, check_schema
-from server.tools.base import Policy, Tool, ToolFault, tool
+from server.tools.base import Policy, ToolFault, tool
 
 if TYPE_CHECKING:
     from server.tools.base import ToolContext
@@ -62,6 +62,3 @@ async def ask_user(arguments: Question, context: ToolContext) -> str:
     """
     del arguments, context
     raise ToolFault("a question is answered by the user, it is not run")
-
-
-ASK_USER: Final[Tool] = ask_user

@@ -17,6 +17,7 @@ from protocol.ids import new_ulid
 from protocol.strict import clean_text
 from server.llm.base import ToolDefinition
 from server.tools.base import Tool, ToolContext, ToolFault, ToolResult, bounded_words
+from server.tools.builtin import BUILT_IN
 
 if TYPE_CHECKING:
     from server.settings import Settings
@@ -139,5 +140,4 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Toolbox]:
 
     Never waits for an MCP server.
     """
-    del settings
-    yield Toolbox()
+    yield Toolbox(BUILT_IN, output_bytes=settings.tool_output_bytes)
