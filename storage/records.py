@@ -143,8 +143,6 @@ class SessionRow(Struct, frozen=True):
     expires_at: datetime | None = None
 
 
-class AppendWrite(Struct, frozen=True):
-    """One message to append, with the sequence that its actor gave it.
 class ProjectSeed(Struct, frozen=True):
     """A project's row to be made together with its first change (protocol.md section 1)."""
 
@@ -205,6 +203,8 @@ class CanvasPage(Struct, frozen=True):
     next_cursor: str | None
 
 
+class AppendWrite(Struct, frozen=True):
+    """One message to append, with the sequence that its actor gave it.
 
     With ``seed`` the session's row is made in the same transaction, with ``fence`` (1) as its fence; if a
     row is there by then, the write is :class:`~storage.errors.Fenced`.
