@@ -18,12 +18,12 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from protocol.canvas import CreatedBy
 from protocol.codes import ErrorCode
@@ -32,6 +32,7 @@ from server.tools.arguments import InvalidArguments, read_object
 
 if TYPE_CHECKING:
     from protocol.server_frames import CanvasBatchResult
+    from server.canvas.edits import RawBatch
     from storage.store import Store
 
 NAME_PATTERN: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -48,25 +49,11 @@ class Policy(StrEnum):
     ASK_USER = "ask_user"
 
 
-class CanvasBatch(Struct, frozen=True, kw_only=True):
-    """A model's change of a canvas, all or nothing; items are JSON, not looked at yet, as a client's are.
-
-    One batch may create, update and delete; created nodes have ``temp_id``\\ s that its edges may name.
-    """
-
-    create_nodes: Sequence[Raw] = ()
-    create_edges: Sequence[Raw] = ()
-    update_nodes: Sequence[Raw] = ()
-    update_edges: Sequence[Raw] = ()
-    delete_node_ids: Sequence[Raw] = ()
-    delete_edge_ids: Sequence[Raw] = ()
-
-
 class CanvasSeam(Protocol):
     """The canvas of the conversation's project, as its actor gives it to tools (CV5)."""
 
-    async def apply(self, batch: CanvasBatch, provenance: CreatedBy) -> CanvasBatchResult:
-        """Change the canvas on the path that clients' batches take; answered after the commit.
+    async def apply(self, batch: RawBatch, provenance: CreatedBy) -> CanvasBatchResult:
+        """Change the canvas, all or nothing, on the path that clients' batches take; after the commit.
 
         Repeat-safe by ``provenance.tool_call_id``. A batch with a bad item is answered: ``success`` false.
 

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from protocol.canvas import CreatedBy, EdgeDraft, EdgePatch, NodeDraft, NodePatch
-from server.tools.base import CanvasBatch, Policy, ToolFault, schema_of, tool
+from server.canvas.edits import RawBatch
+from server.tools.base import Policy, ToolFault, schema_of, tool
 
 if TYPE_CHECKING:
     from protocol.server_frames import CanvasBatchResult
@@ -53,13 +54,13 @@ async def canvas_edit(arguments: CanvasEdit, context: ToolContext) -> dict[str, 
     """
     if context.canvas is None:
         raise ToolFault("this conversation belongs to no project, so there is no canvas")
-    batch = CanvasBatch(
+    batch = RawBatch(
         **{
             name: [Raw(msgspec.json.encode(item)) for item in items]
             for name, items in msgspec.structs.asdict(arguments).items()
         }
     )
-    if not any(msgspec.structs.astuple(batch)):
+    if not batch.size:
         raise ToolFault("there is nothing to create, update or delete")
     provenance = CreatedBy(run_id=context.run_id, tool_call_id=context.tool_call_id)
     result = await context.canvas.apply(batch, provenance)
@@ -86,11 +87,9 @@ def _problems(result: CanvasBatchResult) -> list[str]:
     told = []
     for problem in result.errors[:_TOLD]:
         field = f".{problem.field}" if problem.field else ""
-        op = getattr(problem, "op", None)
-        place = f"{op}_{problem.kind}s" if op else f"{problem.kind}s"
-        details: dict[str, Any] = getattr(problem, "details", {})
-        now = f" (now: {msgspec.json.encode(details).decode()})" if details else ""
-        told.append(f"{place}[{problem.index}]{field}: {problem.message}{now}")
+        place = f"{problem.op}_{problem.kind}s[{problem.index}]{field}"
+        now = f" (now: {msgspec.json.encode(problem.details).decode()})" if problem.details else ""
+        told.append(f"{place}: {problem.message}{now}")
     if len(result.errors) > _TOLD:
         told.append(f"and {len(result.errors) - _TOLD} more")
     return told or ["the canvas refused it"]

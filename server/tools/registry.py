@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import structlog
@@ -30,12 +30,30 @@ OUTPUT_BYTES: Final = 65_536
 _FAULT_CHARACTERS: Final = 2000
 
 
-class Toolbox:
-    """The tools there are, by name. Attributes do not change after :func:`open_toolbox` but for MCP tools,
-    which come and go with their servers."""
+class ToolSource(Protocol):
+    """Where tools come from that are not there all the time."""
 
-    def __init__(self, tools: Iterable[Tool] = (), *, output_bytes: int = OUTPUT_BYTES) -> None:
+    def tools(self) -> Iterable[Tool]:
+        """Those known now."""
+        ...
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of a name, if it is this source's."""
+        ...
+
+
+class Toolbox:
+    """The tools there are, by name: some for good, some from a source, where they come and go."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        source: ToolSource | None = None,
+        output_bytes: int = OUTPUT_BYTES,
+    ) -> None:
         self._tools: dict[str, Tool] = {}
+        self._source = source
         self._output_bytes = output_bytes
         for one in tools:
             self.add(one)
@@ -48,12 +66,16 @@ class Toolbox:
 
     def get(self, name: str) -> Tool | None:
         """The tool of a name, if there is one."""
-        return self._tools.get(name)
+        found = self._tools.get(name)
+        if found is None and self._source is not None:
+            return self._source.get(name)
+        return found
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """All names, in the order in which the tools were added."""
-        return tuple(self._tools)
+    def tools(self) -> tuple[Tool, ...]:
+        """All that are known now: the lasting ones first."""
+        others = () if self._source is None else self._source.tools()
+        return (*self._tools.values(), *(one for one in others if one.name not in self._tools))
 
     def definitions(
         self, allowed: Iterable[str] | Callable[[str], bool] = ("*",)
@@ -66,7 +88,7 @@ class Toolbox:
         is_allowed = allowed if callable(allowed) else _globs(tuple(allowed))
         return tuple(
             ToolDefinition(one.name, one.description, one.parameters)
-            for one in self._tools.values()
+            for one in self.tools
             if is_allowed(one.name)
         )
 
@@ -139,5 +161,15 @@ async def open_toolbox(settings: Settings) -> AsyncIterator[Toolbox]:
     """Open the built-in tools and those of MCP servers; leaving ends the servers.
 
     Never waits for an MCP server.
+
+    Raises:
+        SettingsError: MCP servers are configured and the extra `mcp` is not installed.
     """
-    yield Toolbox(BUILT_IN, output_bytes=settings.tool_output_bytes)
+    if not settings.mcp:
+        yield Toolbox(BUILT_IN, output_bytes=settings.tool_output_bytes)
+        return
+    from server.tools.mcp import open_mcp_servers
+
+    show_stderr = settings.log_level == "debug"
+    async with open_mcp_servers(settings.mcp, show_stderr=show_stderr) as servers:
+        yield Toolbox(BUILT_IN, source=servers, output_bytes=settings.tool_output_bytes)
