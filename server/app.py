@@ -7,9 +7,9 @@ Storage, models, actors, then the gate; on SIGTERM or SIGINT the other way round
 from __future__ import annotations
 
 import gc
-import random
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -21,25 +21,33 @@ from server.actors.attachment import Flusher
 from server.actors.base import Services
 from server.actors.outbox import Budget
 from server.actors.registry import Registry
+from server.agents import resolve_agent
 from server.connection import Connections
 from server.gate import serve_gate
 from server.llm.catalog import open_catalog
 from server.metrics import Metrics
 from server.rest.app import RestContext, create_app
 from server.sockets import Socket
+from server.tools.registry import open_toolbox
 from storage.embedded import EmbeddedPostgres
+from storage.errors import StorageUnavailable
 from storage.migrate import upgrade
 from storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from anyio.abc import TaskStatus
+
     from server.gate import Gate
+    from server.llm.catalog import Catalog
     from server.settings import Settings
+    from server.tools.registry import Toolbox
+    from storage.store import Store
 
 log = structlog.get_logger(__name__)
 
-_CLOSING_S: Final = 1.0
+_CLOSING_S: Final = 0.5
 """How long the closing handshakes at a shutdown are waited for, and how far apart their batches may lie."""
 _RECONNECT_AFTER_MS: Final = 1000
 
@@ -56,21 +64,54 @@ async def run_server(
         ready: Told the address of the page once everything answers.
         progress: Told, in words for people, what a slow start is doing.
     """
-    progress = progress or (lambda _text: None)
-    async with AsyncExitStack() as stack:
-        signals = stack.enter_context(anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+    async with anyio.create_task_group() as group:
+        told = anyio.Event()
         server = Server(settings)
-        await server.open(stack, progress)
-        gc.collect()
-        gc.freeze()
-        log.info("ready", address=server.address)
-        if ready is not None:
-            ready(server.address)
-        async for _signal in signals:
-            break
-        log.info("draining")
-        await server.drain()
+
+        def signalled() -> None:
+            told.set()
+            if not server.opened:
+                group.cancel_scope.cancel()
+
+        await group.start(_listen_for_the_end, signalled)
+        async with AsyncExitStack() as stack:
+            await server.open(stack, progress or (lambda _text: None))
+            gc.collect()
+            gc.freeze()
+            log.info("ready", address=server.address)
+            if ready is not None:
+                ready(server.address)
+            await told.wait()
+            log.info("draining")
+            await server.drain()
+        group.cancel_scope.cancel()
     log.info("stopped")
+
+
+async def _listen_for_the_end(
+    signalled: Callable[[], None], *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """Say when a signal came that ends the server."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _signal in signals:
+            signalled()
+
+
+def make_services(
+    settings: Settings, store: Store, catalog: Catalog, toolbox: Toolbox, metrics: Metrics
+) -> Services:
+    """What actors need, put together."""
+    return Services(
+        settings,
+        store,
+        catalog,
+        metrics,
+        Flusher(metrics),
+        Budget(settings.outbox_total_bytes),
+        toolbox,
+        lru_cache(maxsize=256)(partial(resolve_agent, settings)),
+    )
 
 
 class Server:
@@ -81,6 +122,8 @@ class Server:
         self._metrics: Final = Metrics()
         self._registry: Registry
         self._gate: Gate
+        self.opened = False
+        """Whether it serves; a start that is told to end before is given up."""
 
     @property
     def address(self) -> str:
@@ -107,9 +150,8 @@ class Server:
             )
         )
         catalog = await stack.enter_async_context(open_catalog(settings))
-        services = Services(
-            settings, store, catalog, metrics, Flusher(metrics), Budget(settings.outbox_total_bytes)
-        )
+        toolbox = await stack.enter_async_context(open_toolbox(settings))
+        services = make_services(settings, store, catalog, toolbox, metrics)
         self._registry = await stack.enter_async_context(Registry(services).running())
         connections = Connections(settings, access, self._registry, metrics)
         context = RestContext(settings, access, store, self._registry, catalog, metrics)
@@ -126,16 +168,21 @@ class Server:
             )
         )
         if store.node is not None:
-            await store.node.announce(self.address)
+            with suppress(StorageUnavailable):  # it is said when the database is back
+                await store.node.announce(self.address)
+        self.opened = True
 
     async def drain(self) -> None:
         """Stop accepting, tell everybody, let completions finish within the grace, interrupt the rest, close
         (CN10)."""
         registry, gate = self._registry, self._gate
         gate.stop_accepting()
-        registry.drain(_RECONNECT_AFTER_MS + random.randrange(_RECONNECT_AFTER_MS))
+        gate.close_s = _CLOSING_S
+        registry.drain(_RECONNECT_AFTER_MS)
         await registry.wait_quiet(self._settings.drain_grace_ms / 1000)
         await registry.finish_all(jitter_s=min(_CLOSING_S, len(registry.live) * 0.002))
         with anyio.move_on_after(_CLOSING_S):
             while gate.websockets:  # noqa: ASYNC110 - many connections, no one event
                 await anyio.sleep(0.01)
+        for connection in tuple(gate.websockets):
+            connection.transport.abort()

@@ -64,7 +64,29 @@ class Connections:
     async def serve(self, socket: Socket) -> None:
         """Serve one connection to its end; never raises."""
         try:
-            await self._serve(socket)
+            assert socket.request is not None
+            route = parse_target(socket.request.path)
+            principal = self._access.authenticate(socket.request.headers, route.query)
+        except Fault as fault:
+            _refuse(socket, fault)
+            await self._close(socket)
+            return
+        self._by_principal[principal.name] += 1
+        try:
+            await self._attempt(socket, route, principal)
+            await self._close(socket)
+        finally:
+            self._by_principal[principal.name] -= 1
+            if not self._by_principal[principal.name]:
+                del self._by_principal[principal.name]
+
+    async def _attempt(self, socket: Socket, route: Route, principal: Principal) -> None:
+        """Hold the resource as long as the client and the server want; what goes wrong is told before the
+        close."""
+        try:
+            if self._by_principal[principal.name] > self._settings.max_connections_per_principal:
+                raise Fault(ErrorCode.TOO_MANY_CONNECTIONS, "too many connections of this caller")
+            await self._hold(socket, route, principal)
         except Fault as fault:
             _refuse(socket, fault)
         except ConnectionClosed:
@@ -73,25 +95,14 @@ class Connections:
             correlation_id = new_ulid()
             log.exception("connection failed", correlation_id=correlation_id)
             _refuse(socket, Fault(ErrorCode.INTERNAL, details={"correlation_id": correlation_id}))
-        await socket.finish()
-        if socket.closing is not None:
-            self._metrics.closes.labels(str(int(socket.closing[0]))).inc()
-            if socket.closing[0] is CloseCode.SLOW_CONSUMER:
-                self._metrics.slow_closes.inc()
 
-    async def _serve(self, socket: Socket) -> None:
-        assert socket.request is not None
-        route = parse_target(socket.request.path)
-        principal = self._access.authenticate(socket.request.headers, route.query)
-        if self._by_principal[principal.name] >= self._settings.max_connections_per_principal:
-            raise Fault(ErrorCode.TOO_MANY_CONNECTIONS, "too many connections of this caller")
-        self._by_principal[principal.name] += 1
-        try:
-            await self._hold(socket, route, principal)
-        finally:
-            self._by_principal[principal.name] -= 1
-            if not self._by_principal[principal.name]:
-                del self._by_principal[principal.name]
+    async def _close(self, socket: Socket) -> None:
+        await socket.finish()
+        sent = socket.protocol.close_sent
+        if sent is not None and not socket.protocol.close_rcvd_then_sent:
+            self._metrics.closes.labels(str(int(sent.code))).inc()
+            if sent.code == CloseCode.SLOW_CONSUMER:
+                self._metrics.slow_closes.inc()
 
     async def _hold(self, socket: Socket, route: Route, principal: Principal) -> None:
         async with self._registry.use(route.resource_id, principal.name) as actor:
@@ -125,23 +136,28 @@ class Connections:
                     return
                 try:
                     frame = decode_client_frame(message.encode(), limits=self._limits)
-                except BadFrame as fault:
+                except BadFrame as bad:
+                    fault: Fault = bad
                     self._metrics.bad_frames.inc()
                     bad_in_a_row += 1
+                    wait_ms = bucket.take(loop.time())
+                    if wait_ms:
+                        fault = Fault(ErrorCode.RATE_LIMITED, retry_after_ms=wait_ms)
                     socket.tell(error_frame(fault))
                     if bad_in_a_row >= settings.max_bad_frames:
                         socket.close_soon(CloseCode.BAD_RESOURCE, f"{bad_in_a_row} bad frames in a row")
                         return
                     continue
                 bad_in_a_row = 0
-                self._take(socket, actor, attachment, frame, bucket.take(loop.time()))
+                if isinstance(frame, Ack):
+                    actor.acknowledge(attachment, frame.seq)
+                else:
+                    self._take(socket, actor, attachment, frame, bucket.take(loop.time()))
 
     @staticmethod
     def _take(socket: Socket, actor: Actor, attachment: Attachment, frame: ClientFrame, wait_ms: int) -> None:
         """Answer a frame of the connection itself, or hand one of the resource to its actor."""
-        if isinstance(frame, Ack):
-            actor.acknowledge(attachment, frame.seq)
-        elif wait_ms:
+        if wait_ms:
             fault = Fault(ErrorCode.RATE_LIMITED, retry_after_ms=wait_ms)
             socket.tell(error_frame(fault, request_id=getattr(frame, "request_id", UNSET)))
         elif isinstance(frame, Ping):

@@ -61,6 +61,9 @@ class Gate:
         """Every upgraded connection that is not lost yet; those in their opening handshake too."""
         self.refused = 0
         """Connections refused because there were too many."""
+        self.close_s: float | None = None
+        """How long leaving may take, seconds, for requests and then for sockets; if unset, the settings
+        say."""
         self.limit: Final = limit
         """Connections in all; more are refused."""
         self._metrics: Final = metrics
@@ -232,9 +235,10 @@ async def serve_gate(
         yield gate
     finally:
         gate.stop_accepting()
-        await gate.http.close(close_s)
+        grace_s = close_s if gate.close_s is None else gate.close_s
+        await gate.http.close(grace_s)
         server.close(code=CloseCode.RESTARTING, reason="restarting")
-        await _wait_closed(server, close_s + 1)
+        await _wait_closed(server, grace_s if gate.close_s is not None else close_s + 1)
 
 
 def _quiet(handler: Handler) -> Handler:

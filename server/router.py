@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
 from protocol.ids import is_ulid
 from server.actors.resume import Wish
 
-_PATH: Final = re.compile(r"/ws/(conversations|projects)/([^/]*)\Z")
+_TARGET: Final = re.compile(r"/ws/(conversations|projects)/([^/?#]*)(?:\?([^#]*))?\Z")
 _CLIENT_ID_CHARACTERS: Final = 64
 _POSITION: Final = re.compile(r"[0-9]{1,18}\Z")
 
@@ -26,7 +26,7 @@ class Route(NamedTuple):
 
 def is_socket_path(target: str) -> bool:
     """Whether a request target is a WebSocket resource at all; others are HTTP 404."""
-    return _PATH.match(urlsplit(target).path) is not None
+    return _TARGET.match(target) is not None
 
 
 def parse_target(target: str) -> Route:
@@ -36,16 +36,15 @@ def parse_target(target: str) -> Route:
         Fault: ``invalid_request`` (closes with 4400): the id is no ULID, or a parameter is malformed.
             ``not_found`` (4404): this kind of resource is not served.
     """
-    parts = urlsplit(target)
-    match = _PATH.match(parts.path)
+    match = _TARGET.match(target)
     if match is None:
         raise Fault(ErrorCode.NOT_FOUND, "no such resource")
-    kind, resource_id = match.groups()
+    kind, resource_id, parameters = match.groups()
     if not is_ulid(resource_id):
         raise Fault(ErrorCode.INVALID_REQUEST, "the id in the path must be a ULID: 26 upper-case characters")
     if kind == "projects":
         raise Fault(ErrorCode.NOT_FOUND, "projects are not served by this version")
-    query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+    query = {name: values[-1] for name, values in parse_qs(parameters or "", keep_blank_values=True).items()}
     return Route(resource_id, _wish(query), query)
 
 

@@ -241,6 +241,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     llm_gap_timeout_ms: Annotated[int, Meta(ge=1, description="Between two of its tokens.")] = 30_000
     llm_total_timeout_ms: Annotated[int, Meta(ge=1, description="For one whole completion.")] = 600_000
     llm_retries: Annotated[int, Meta(ge=0, le=10, description="Retries before the first token.")] = 2
+    answer_characters: Annotated[
+        int, Meta(ge=1024, description="Longest answer of one model turn; a longer one ends as `length`.")
+    ] = 8_388_608
     max_turns: Annotated[int, Meta(ge=1, description="Model turns in one completion.")] = 16
     checkpoint_ms: Annotated[
         int, Meta(ge=10, description="How often streamed text is saved; what a crash may lose.")

@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import anyio
+import structlog
 
 from storage.database import Database
 from storage.errors import Refused, StorageUnavailable
+
+log = structlog.get_logger(__name__)
 
 _CHECKPOINT: Final = """
 update diagnosis_run r
@@ -98,6 +101,9 @@ class Checkpoints:
             except StorageUnavailable:
                 self._dirty = {**self._sent, **self._dirty}
                 self._wake.set()
+            except Exception:  # the write-behind lives on; what was not written is lost only to a crash
+                self.failures += len(self._sent)
+                log.exception("write-behind failed", runs=len(self._sent))
             finally:
                 self._sent = {}
                 self._idle.set()

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 _COLUMNS: Final = (
     "session_id, sequence, message_id, role, content, tool_call_id, tool_calls, metadata, created_at"
 )
-_LAST: Final = f"select {_COLUMNS} from session_message where session_id = $1 order by sequence desc limit $2"
+_LAST: Final = f"""
+select {_COLUMNS} from (
+    select {_COLUMNS},
+           sum(octet_length(content)) over (order by sequence desc) - octet_length(content) as newer
+      from (select {_COLUMNS} from session_message
+             where session_id = $1 order by sequence desc limit $2) as last) as sized
+ where newer < $3 order by sequence desc
+"""
+WINDOW_BYTES: Final = 4_194_304
+"""Older messages are left out of the last ones when those after them have this many bytes of text."""
 _PAGE: Final = f"""
 select {_COLUMNS} from session_message
  where session_id = $1 and sequence >= $2 order by sequence limit $3
@@ -36,19 +45,27 @@ select tool_call_id, tool_name, arguments, confirmation_state, execution_state, 
        error_message
   from tool_invocation where session_id = $1 and tool_call_id = any($2)
 """
-_OPEN: Final = """
-select tool_call_id, tool_name as name, arguments, arguments_sha256, confirmation_state, execution_state,
-       run_id, step_index, assistant_message_id, message_id, result, error_code, error_message, decision,
-       decided_by, decision_reason, decided_at, started_at, ended_at, created_at
-  from tool_invocation
+_TOOL_COLUMNS: Final = """
+tool_call_id, tool_name as name, arguments, arguments_sha256, confirmation_state, execution_state, run_id,
+       step_index, assistant_message_id, message_id, result, error_code, error_message, decision,
+       decided_by, decision_reason, decided_at, started_at, ended_at, created_at"""
+_OPEN: Final = f"""
+select {_TOOL_COLUMNS} from tool_invocation
  where session_id = $1 and execution_state in ('waiting', 'running')
  order by id
 """
+_TOOL: Final = f"select {_TOOL_COLUMNS} from tool_invocation where session_id = $1 and tool_call_id = $2"
+
+
+async def one_tool(connection: Connection, session_id: str, tool_call_id: str) -> ToolRecord | None:
+    """One call of a session, whatever its state."""
+    row = await connection.fetchrow(_TOOL, session_id, tool_call_id)
+    return None if row is None else _tool_record(row)
 
 
 async def last_messages(connection: Connection, session_id: str, window: int) -> list[SessionMessage]:
-    """The last ``window`` messages, oldest first."""
-    rows = await connection.fetch(_LAST, session_id, window)
+    """The last ``window`` messages, oldest first, or fewer when they are long."""
+    rows = await connection.fetch(_LAST, session_id, window, WINDOW_BYTES)
     return await _with_states(connection, session_id, rows[::-1])
 
 
@@ -68,15 +85,16 @@ async def one_message(connection: Connection, session_id: str, message_id: str) 
 async def open_tools(connection: Connection, session_id: str) -> tuple[ToolRecord, ...]:
     """The calls of a session that are not settled."""
     rows = await connection.fetch(_OPEN, session_id)
-    return tuple(
-        ToolRecord(
-            **{
-                **dict(row),
-                "confirmation_state": ConfirmationState(row["confirmation_state"]),
-                "execution_state": ExecutionState(row["execution_state"]),
-            }
-        )
-        for row in rows
+    return tuple(_tool_record(row) for row in rows)
+
+
+def _tool_record(row: Record) -> ToolRecord:
+    return ToolRecord(
+        **{
+            **dict(row),
+            "confirmation_state": ConfirmationState(row["confirmation_state"]),
+            "execution_state": ExecutionState(row["execution_state"]),
+        }
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import asyncpg
+import structlog
 from anyio.abc import TaskStatus
 
 from storage import interruption
@@ -22,6 +23,8 @@ from storage.errors import StorageUnavailable
 
 if TYPE_CHECKING:
     from storage.database import Connection
+
+log = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 0.1
 _LOOK_S: Final = 2.0
@@ -194,3 +197,5 @@ class Node:
                 await self.sweep()
             except StorageUnavailable:
                 continue
+            except Exception:  # the sweeper lives on
+                log.exception("sweep failed", node_id=self.node_id)

@@ -43,6 +43,8 @@ class RequestKey(Struct, frozen=True):
     kind: str
     body_sha256: str
     outcome: dict[str, Any] | None = None
+    of_run: bool = True
+    """Whether it is remembered as one of the run with which it is written."""
 
 
 class RequestRecord(Struct, frozen=True):
@@ -257,7 +259,7 @@ class TurnWrite(Struct, frozen=True):
     messages: tuple[SessionMessage, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     tools: tuple[ToolRecord, ...] = ()
-    request: RequestKey | None = None
+    requests: tuple[RequestKey, ...] = ()
     origin: str = "engine"
 
 

@@ -4,20 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from protocol.run import RunStatus
 from protocol.session import TokenUsage
 from storage.checkpoints import Checkpoints
 from storage.database import Database
-from storage.messages import records
+from storage.messages import one_tool, records
 from storage.records import (
     NewRun,
     RequestKey,
     RunEnd,
     RunRow,
     SessionSeed,
+    ToolRecord,
     TurnWrite,
 )
 from storage.requests import why_not
@@ -72,9 +73,9 @@ with locked as (
        for no key update of s
 ), requested as (
     insert into client_request (resource_id, request_id, kind, body_sha256, outcome, run_id)
-    select q.resource_id, q.request_id, q.kind, q.body_sha256, q.outcome, $3
+    select q.resource_id, q.request_id, q.kind, q.body_sha256, q.outcome, case when q.of_run then $3 end
       from locked, jsonb_to_recordset($6) as q (resource_id text, request_id text, kind text,
-           body_sha256 text, outcome jsonb)
+           body_sha256 text, outcome jsonb, of_run boolean)
     on conflict do nothing
     returning request_id
 ), mine as (
@@ -236,6 +237,8 @@ class Runs(Traces):
     async def commit_turn(self, session_id: str, fence: int, turn: TurnWrite) -> None:
         """Write a turn of a run that goes on, or what happens outside a run (decisions, answers).
 
+        The first of ``turn.requests`` must be new.
+
         Checkpointed text of the run is done with: its message is among ``turn.messages``.
 
         Raises:
@@ -244,13 +247,17 @@ class Runs(Traces):
         """
         if turn.run_id is not None:
             await self._checkpoints.settle(turn.run_id)
-        await self._write(session_id, fence, turn, TokenUsage(), _Ending(), pairs=0, strict=turn.request)
+        await self._write(
+            session_id, fence, turn, TokenUsage(), _Ending(), pairs=0, strict=next(iter(turn.requests), None)
+        )
 
-    async def finish(self, session_id: str, fence: int, end: RunEnd, stop: RequestKey | None = None) -> None:
+    async def finish(
+        self, session_id: str, fence: int, end: RunEnd, requests: Sequence[RequestKey] = ()
+    ) -> None:
         """End a running run with all that it leaves, in one statement.
 
-        ``stop`` is the request that stopped it. The request of a run that failed or was interrupted is
-        forgotten (ST4).
+        ``requests`` are remembered with it: the one that stopped it, say. The request of a run that failed or
+        was interrupted is forgotten (ST4).
 
         Raises:
             Fenced: The run does not run any more, the session is another's, or a sequence is not the next.
@@ -263,7 +270,7 @@ class Runs(Traces):
             messages=messages,
             steps=() if end.step is None else (end.step,),
             tools=end.tools,
-            request=stop,
+            requests=tuple(requests),
         )
         ending = _Ending(
             forget_request=end.status in {RunStatus.FAILED, RunStatus.INTERRUPTED},
@@ -298,7 +305,7 @@ class Runs(Traces):
                 turn.run_id,
                 len(turn.messages),
                 turn.messages[0].sequence if turn.messages else 0,
-                [] if turn.request is None else [turn.request],
+                turn.requests,
                 strict is not None,
                 pairs,
                 usage.input_tokens,
@@ -311,6 +318,11 @@ class Runs(Traces):
             )
             if written is None:
                 raise await why_not(connection, session_id, fence, strict, seeding=False)
+
+    async def tool(self, session_id: str, tool_call_id: str) -> ToolRecord | None:
+        """One tool call of a session, whatever its state."""
+        async with self._db.reading() as connection:
+            return await one_tool(connection, session_id, tool_call_id)
 
     async def set_feedback(self, run_id: str, owner: str, feedback: str) -> RunRow:
         """Bind feedback to a run. Fault ``not_found``."""

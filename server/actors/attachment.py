@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
+import structlog
+
 from protocol.codes import CloseCode
 
 if TYPE_CHECKING:
@@ -19,8 +21,13 @@ if TYPE_CHECKING:
     from server.actors.outbox import Outbox
     from server.metrics import Metrics
 
+log = structlog.get_logger(__name__)
+
 _WRITE_BYTES: Final = 131072
 """How much is handed to a transport in one write, and so how far beyond its own limit its buffer can grow."""
+
+_PATIENCE_S: Final = 0.25
+"""How long a reader may be too far behind before it is closed."""
 
 
 class Peer(Protocol):
@@ -67,6 +74,8 @@ class Attachment:
     """
 
     __slots__ = (
+        "_behind_since",
+        "_flusher",
         "_outbox",
         "_replay_end",
         "_slow_bytes",
@@ -88,6 +97,7 @@ class Attachment:
         *,
         client_id: str | None,
         slow_bytes: int,
+        flusher: Flusher,
     ) -> None:
         self.number: Final = number
         """Which incarnation of the resource's holder this is; counts from 1."""
@@ -100,39 +110,50 @@ class Attachment:
         self.detached = False
         self.dirty = False
         """Whether the flusher has it on its list."""
+        self._flusher = flusher
+        self._behind_since: float | None = None
         self._outbox = outbox
         self._replay_end = outbox.latest
         self._slow_bytes = slow_bytes
 
-    def pump(self) -> int:
+    def pump(self) -> None:
         """Hand over what waits, as long as the transport takes it; one that stays too far behind is closed
-        (CN8).
-
-        Returns:
-            How many frames were handed over.
-        """
+        (CN8)."""
         if self.detached:
-            return 0
+            return
         outbox, peer, before = self._outbox, self.peer, self.position
         while self.position < outbox.latest:
             if not peer.writable:
                 # A long replay is not being slow: only what came since the admission counts.
                 if outbox.bytes_after(max(self.position, self._replay_end)) > self._slow_bytes:
-                    peer.close_soon(CloseCode.SLOW_CONSUMER, "too far behind")
+                    self._is_behind()
                 break
+            self._behind_since = None
             if not outbox.holds(self.position):
                 peer.close_soon(CloseCode.SLOW_CONSUMER, "what comes next is no longer kept")
                 break
             data, position = outbox.take(self.position, _WRITE_BYTES)
             self.position = position
             peer.write(data)
-        return self.position - before
+        self._flusher.handed += self.position - before
+
+    def _is_behind(self) -> None:
+        """Too far behind: close, unless it came about just now, as by one long frame to a reader that keeps
+        up."""
+        loop = asyncio.get_running_loop()
+        if self._behind_since is None:
+            self._behind_since = loop.time()
+            loop.call_later(_PATIENCE_S, self.pump)
+        elif loop.time() - self._behind_since >= _PATIENCE_S:
+            self.peer.close_soon(CloseCode.SLOW_CONSUMER, "too far behind")
 
 
 class Flusher:
     """Pumps all attachments that have frames waiting, once per turn of the event loop."""
 
     def __init__(self, metrics: Metrics) -> None:
+        self.handed = 0
+        """Frames handed over and not yet counted in the metrics; attachments add to it."""
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
         self._waiting: list[Attachment] = []
@@ -148,8 +169,12 @@ class Flusher:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        frames = 0
         for attachment in waiting:
             attachment.dirty = False
-            frames += attachment.pump()
-        self._metrics.frames_sent.inc(frames)
+            try:
+                attachment.pump()
+            except Exception:
+                log.exception("pump failed", attachment=attachment.number)
+                attachment.peer.close_soon(CloseCode.INTERNAL, "internal error")
+        self._metrics.frames_sent.inc(self.handed)
+        self.handed = 0

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
-from protocol.server_frames import Connected, Limits, ResumeKind, ServerFrame, error_frame
+from protocol.server_frames import Connected, Draining, Limits, ResumeKind, ServerFrame, error_frame
 from server.actors.attachment import Attachment
 from server.actors.holding import Holding, Newcomer
 from server.actors.mailbox import Mailbox
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from server.actors.holding import Held
     from server.actors.outbox import Budget
     from server.actors.resume import Wish
+    from server.agents import Agent
     from server.llm.catalog import Catalog
     from server.metrics import Metrics
     from server.settings import Settings
+    from server.tools.registry import Toolbox
     from storage.store import Store
 
 log = structlog.get_logger(__name__)
@@ -54,6 +56,9 @@ class Services(NamedTuple):
     metrics: Metrics
     flusher: Flusher
     budget: Budget
+    toolbox: Toolbox
+    agent_of: Callable[[str | None], Agent]
+    """The agent of an ``actor_name``."""
 
 
 class FromSocket(NamedTuple):
@@ -124,8 +129,13 @@ class Actor(ABC):
         """Loop time of the last time when ``users`` fell to 0, seconds."""
         self._children: TaskGroup | None = None
         self._attachments = 0
-        self._handed: int | None = None
-        self._ended = False
+        self._in_hand = False
+        self.reconnect_after_ms: int | None = None
+        """What newcomers are told once the server is about to go away."""
+        self.ending = False
+        """Whether the task is about to end: it handles nothing more, and lets nobody in."""
+        self.gone: Final = anyio.Event()
+        """Set when the task has ended; by the registry, which then has no entry of it."""
 
     # What a kind of resource has to say.
 
@@ -136,6 +146,10 @@ class Actor(ABC):
     @abstractmethod
     def drain(self) -> None:
         """Begin nothing new: the server is about to go away (CN10)."""
+
+    @abstractmethod
+    def owns_run(self, run_id: str) -> bool:
+        """Whether a run is running here."""
 
     @abstractmethod
     async def finish(self) -> None:
@@ -178,7 +192,7 @@ class Actor(ABC):
                     self.release()
                     self._children.cancel_scope.cancel()
         finally:
-            self._ended = True
+            self.ending = True
             self._children = None
             self.holding.evict(code, reason)
             self.outbox.clear()
@@ -188,22 +202,28 @@ class Actor(ABC):
 
     async def _serve(self) -> tuple[CloseCode, str]:
         message: Any = None
+        error: Exception = Fault(ErrorCode.INTERNAL)
         try:
             while True:
                 message = await self.mailbox.get()
+                self._in_hand = True
                 if isinstance(message, Finish):
                     await self.finish()
                     return message.code, message.reason
                 await self.handle(message)
+                self._in_hand = False
         except Ending as ending:
+            error = Gone()
             return ending.code, ending.reason
         except Fenced:
+            error = Gone()
             self.services.metrics.fenced.inc()
             log.info("owner moved", kind=self.kind, resource=self.resource_id)
             return CloseCode.OWNER_MOVED, "the owner moved"
         finally:
+            self.ending = True
             if isinstance(message, Call) and not message.answer.done():
-                message.answer.set_exception(Gone())
+                message.answer.set_exception(error)
 
     def emit(self, frame: ServerFrame) -> None:
         """Append a frame to the outbox; the holder's connection is flushed in this turn's end."""
@@ -226,8 +246,7 @@ class Actor(ABC):
 
     def detach(self, attachment: Attachment) -> None:
         """A connection is over; late or repeated calls do nothing (CN2)."""
-        if self.holding.release(attachment):
-            self._handed = attachment.position
+        self.holding.release(attachment)
 
     def submit(self, attachment: Attachment, frame: ClientFrame) -> None:
         """Take a frame of the holder; one of a former holder is dropped, one too many is refused at once."""
@@ -249,28 +268,24 @@ class Actor(ABC):
             Fault: What the command refuses, or ``overloaded``.
             Gone: The actor ended first.
         """
-        if self._ended:
+        if self.ending:
             raise Gone
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer.add_done_callback(_look_at)
         if not self.mailbox.offer(Call(command, answer)):
             raise Fault(ErrorCode.OVERLOADED, "too much to do for this resource", retry_after_ms=1000)
         return await asyncio.shield(answer)
 
     @property
-    def ended(self) -> bool:
-        """Whether the task has ended."""
-        return self._ended
-
-    @property
     def idle(self) -> bool:
         """Whether nobody and nothing needs the actor in memory."""
-        return not (self.users or self.busy or self.mailbox or self.holding.holder or self.holding.contended)
+        waiting = self._in_hand or self.mailbox or self.holding.holder or self.holding.contended
+        return not (self.users or waiting or self.busy)
 
     def _attach(self, peer: Peer, wish: Wish) -> Attachment:
         outbox, settings = self.outbox, self.services.settings
-        if self.holding.holder is not None:
-            self._handed = self.holding.holder.position
-        kept = Kept(outbox.epoch, outbox.first, outbox.latest, outbox.acked, self._handed, self.untold)
+        handed = self.holding.handed
+        kept = Kept(outbox.epoch, outbox.first, outbox.latest, outbox.acked, handed, self.untold)
         plan = plan_resume(wish, kept)
         self._attachments += 1
         attachment = Attachment(
@@ -280,6 +295,7 @@ class Actor(ABC):
             plan.position,
             client_id=wish.client_id,
             slow_bytes=settings.slow_reader_bytes,
+            flusher=self.services.flusher,
         )
         peer.tell(
             Connected(
@@ -299,10 +315,17 @@ class Actor(ABC):
             peer.tell(self.snapshot())
         elif plan.kind is ResumeKind.REPLAYED:
             self.services.metrics.replays.inc()
-        self._handed = plan.position
+        if self.reconnect_after_ms is not None:
+            peer.tell(Draining(reconnect_after_ms=self.reconnect_after_ms))
         peer.attached(attachment)
         self.services.flusher.mark(attachment)
         return attachment
+
+
+def _look_at(answer: asyncio.Future[Any]) -> None:
+    """A caller that hung up takes no error; looking at it keeps the loop from logging that."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _limits(settings: Settings) -> Limits:

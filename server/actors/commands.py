@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from protocol.session import MessageRole, SessionMessage
+from storage.records import SessionSeed
 
 
 class AppendFromRest(Struct, frozen=True, kw_only=True):
@@ -42,5 +43,11 @@ class UpdateSession(Struct, frozen=True, kw_only=True):
 
 
 class DeleteSession(Struct, frozen=True):
-    """Delete the session for good; what runs is stopped, the holder is closed with 4404. Results in
+    """Delete the session for good; what runs ends with it, the holder is closed with 4404. Results in
     ``None``."""
+
+
+class CreateSession(Struct, frozen=True):
+    """Make the row of a session whose id a socket minted and nothing has written yet. Results in ``None``."""
+
+    seed: SessionSeed

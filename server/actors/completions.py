@@ -1,8 +1,8 @@
-"""A conversation's completions: one that runs, some that wait, and how each ends (ST1, ST3, ST5, ST6).
+"""A conversation's completions: one that runs, some that wait, and how each ends (ST1, ST3, ST5, ST6, TL5).
 
 A state machine over one slot. The slot is vacant, or holds a run whose gate is open, or one whose gate is
-closed and whose
-end is not yet committed; the end is tried again until the store takes it, and only then told (ER5).
+closed and
+whose end is not yet committed; the end is tried again until the store takes it, and only then told (ER5).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
-from protocol.client_frames import OnBusy, StopScope
+from protocol.client_frames import OnBusy, OnPending, StopScope
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
-from protocol.ids import new_run_id
+from protocol.ids import new_run_id, new_ulid
 from protocol.run import AgentFlow, RunStatus
 from protocol.server_frames import (
     CompletionDone,
@@ -29,36 +29,43 @@ from protocol.server_frames import (
     ServerFrame,
     error_frame,
 )
-from server.engine.completion import Completion, TimeLimits
-from server.engine.live_run import Interrupted, LiveRun, Stopped
+from server.actors.planning import plan_completion
+from server.actors.progress import Asked, ProgressDesk
+from server.actors.requests import check_same
+from server.engine.completion import Completion
+from server.engine.live_run import Failed, Interrupted, LiveRun, Stopped
 from server.engine.prompt import build_prompt
-from server.engine.recorder import build_end, closing_frames, stop_key
-from storage.errors import DuplicateRequest, StorageUnavailable
-from storage.records import NewRun, RequestKey, RunEnd
+from server.engine.recorder import build_end, closing_frames, stop_keys
+from storage.errors import DuplicateRequest, Refused, StorageUnavailable
+from storage.records import NewRun, RequestKey, RunEnd, TurnWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
+    from server.actors.calls import Call, Calls
+    from server.actors.host import Host
     from server.actors.ledger import Ledger
+    from server.agents import Agent
     from server.engine.recorder import Cost
-    from server.llm.catalog import Catalog
-    from server.metrics import Metrics
-    from server.settings import Settings
-    from storage.store import Store
+    from server.llm.base import ChatMessage
 
 log = structlog.get_logger(__name__)
 
 _FORGOTTEN: Final = (RunStatus.FAILED, RunStatus.INTERRUPTED)
 """What failed is not remembered (ST4)."""
+_CANCELLED: Final = "cancelled: the run was ended before this call was carried out"
 
 
 class Wanted(NamedTuple):
     """A completion that a client asked for."""
 
-    request_id: str
     key: RequestKey
     model: str | None
     reasoning: bool
+    on_pending: OnPending
+
+    @property
+    def request_id(self) -> str:
+        """The client's request."""
+        return self.key.request_id
 
 
 class Over(NamedTuple):
@@ -71,37 +78,27 @@ class TryAgain(NamedTuple):
     """Posted by a timer: what the store did not take may be tried again."""
 
 
-class Host(NamedTuple):
-    """What completions need of their actor."""
-
-    store: Store
-    catalog: Catalog
-    settings: Settings
-    metrics: Metrics
-    emit: Callable[[ServerFrame], None]
-    """Appends a frame to the outbox, in the same turn."""
-    post: Callable[[Any], None]
-    """Puts a message of one's own into the actor's mailbox."""
-    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]], str], None]
-    """Starts a child task of the actor, under a name."""
-
-
 class Completions:
     """The completions of one conversation.
 
     - Attributes change only in the actor's task.
     - ``running`` is the run in the slot, its gate open or closed; ``None`` when the slot is vacant.
-    - ``queued`` has at most ``queue_limit`` entries; one more is ``queue_full``.
+    - ``queued`` has at most ``queue_limit`` entries, and one more for a moment when one interrupts.
     """
 
-    def __init__(self, host: Host, ledger: Ledger) -> None:
+    def __init__(self, host: Host, ledger: Ledger, calls: Calls) -> None:
         self._host = host
         self._ledger = ledger
+        self._calls = calls
         self._retries = 0
         self._retry_timer: asyncio.TimerHandle | None = None
+        self._agent: Agent | None = None
+        self._key: RequestKey | None = None
+        self._cancelled: list[Call] | None = None
+        """The calls that the end in the slot settles, from its first attempt on."""
+        self._desk = ProgressDesk(host, ledger, calls, self._present_agent, self._prompt)
         self.running: LiveRun | None = None
         self.queued: deque[Wanted] = deque()
-        self._key: RequestKey | None = None
         self.draining = False
         """Whether new completions are refused; set by the actor when the server is about to go away."""
 
@@ -110,93 +107,135 @@ class Completions:
         """Whether nothing runs, ends or waits."""
         return self.running is None and not self.queued
 
-    async def request(self, wanted: Wanted, on_busy: OnBusy) -> ServerFrame | None:
-        """Start a completion, or queue it, or refuse.
-
-        Returns:
-            The answer to a repeat (ST4), unsequenced; otherwise nothing, for the sequence answers.
+    def known(self, key: RequestKey) -> ServerFrame | None:
+        """The present state of a request that runs or waits, for a repeat of it.
 
         Raises:
-            Fault: ``completion_busy``, ``queue_full``, ``request_id_conflict``, ``draining``,
+            Fault: ``request_id_conflict``: the id is used by a completion that runs or waits.
+        """
+        run = self.running
+        if run is not None and self._key is not None and run.request_id == key.request_id:
+            check_same(self._key, key)
+            return CompletionInit(
+                request_id=run.request_id,
+                repeated=True,
+                run_id=run.run_id,
+                model=run.model,
+                continues_run_id=run.continues_run_id,
+            )
+        for position, wanted in enumerate(self.queued, 1):
+            if wanted.request_id == key.request_id:
+                check_same(wanted.key, key)
+                return CompletionQueued(request_id=key.request_id, repeated=True, position=position)
+        return None
+
+    async def request(self, wanted: Wanted, on_busy: OnBusy) -> None:
+        """Start a completion, or queue it, or refuse.
+
+        Raises:
+            Fault: ``completion_busy``, ``queue_full``, ``draining``, ``tools_pending``,
             ``storage_unavailable``.
             DuplicateRequest: The store remembers the request.
         """
-        repeated = self._known(wanted)
-        if repeated is not None:
-            return repeated
         if self.draining:
             raise Fault(ErrorCode.DRAINING, "the server is about to restart")
-        if self.running is None:
+        run = self.running
+        if run is None:
             await self._start(wanted)
-            return None
-        await self._refuse_known(wanted)
-        match on_busy:
-            case OnBusy.REJECT:
-                raise Fault(ErrorCode.COMPLETION_BUSY, "a completion is running")
-            case OnBusy.ENQUEUE:
-                if len(self.queued) >= self._host.settings.queue_limit:
-                    raise Fault(ErrorCode.QUEUE_FULL, f"{len(self.queued)} completions are waiting already")
-                self.queued.append(wanted)
-                self._host.emit(CompletionQueued(request_id=wanted.request_id, position=len(self.queued)))
-            case OnBusy.INTERRUPT:
-                self.queued.appendleft(wanted)
-                self.running.close(Stopped(wanted.request_id, None))
-                await self._end()
-        return None
+            return
+        await self._refuse_remembered(wanted.key)
+        if on_busy is OnBusy.REJECT:
+            raise Fault(ErrorCode.COMPLETION_BUSY, "a completion is running")
+        if len(self.queued) >= self._host.services.settings.queue_limit:
+            raise Fault(ErrorCode.QUEUE_FULL, f"{len(self.queued)} completions are waiting already")
+        if on_busy is OnBusy.INTERRUPT and run.close(Stopped(wanted.request_id, None)):
+            self.queued.appendleft(wanted)
+            await self.settle()
+        else:
+            self.queued.append(wanted)
+        if wanted in self.queued:
+            position = self.queued.index(wanted) + 1
+            self._host.emit(CompletionQueued(request_id=wanted.request_id, position=position))
 
-    async def stop(self, stop_key: RequestKey, target: str | None, scope: StopScope) -> None:
+    async def stop(self, key: RequestKey, target: str | None, scope: StopScope) -> None:
         """Stop the running completion, or a queued one, or all (ST3).
 
         Raises:
-            Fault: ``nothing_to_stop``.
+            Fault: ``nothing_to_stop``, ``request_id_conflict``.
             DuplicateRequest: The store remembers the stop.
         """
         run = self.running
-        if run is None or target != run.request_id:
-            # Without a name for what it means, a repeat of a stop that was lost on the way could hit the
-            # next.
-            await self._refuse_remembered(stop_key)
+        if run is not None and isinstance(run.outcome, Stopped) and run.outcome.key is not None:
+            pending = run.outcome.key
+            if pending.request_id == key.request_id:
+                check_same(pending, key)
+                return  # it is being done, and answered by its end
+        await self._refuse_remembered(key)
         chosen = [wanted for wanted in self.queued if scope is StopScope.ALL or wanted.request_id == target]
         if run is not None and (target is None or target == run.request_id or scope is StopScope.ALL):
-            ended = run.close(Stopped(stop_key.request_id, stop_key))
-        else:
-            ended = False
-        if not ended and not chosen:
+            queued = tuple(replace(wanted.key, of_run=False) for wanted in chosen)
+            if run.close(Stopped(key.request_id, key, queued)):
+                for wanted in chosen:
+                    self.queued.remove(wanted)
+                await self.settle()
+                return
+        if not chosen:
             raise Fault(ErrorCode.NOTHING_TO_STOP, "no such completion is running or queued")
-        if not ended:
-            await self._ledger.remember(replace(stop_key, outcome={"request_id": chosen[0].request_id}))
-        for wanted in chosen:
-            self.queued.remove(wanted)
-            self._tell_stopped(wanted, stop_key.request_id)
-        if ended:
-            await self._end()
+        await self._stop_queued(chosen, key)
 
     async def over(self, run: LiveRun) -> None:
         """The completion's task has closed its gate."""
         if run is self.running:
-            await self._end()
+            await self.settle()
+
+    async def progress(self, asked: Asked) -> None:
+        """The completion's task asks for something to be committed."""
+        self._desk.take(asked)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Do what is due, as far as the store takes it; the rest is tried again later."""
+        try:
+            await self.catch_up()
+            await self._start_next()
+        except StorageUnavailable:
+            self.retry_later()
+        else:
+            self._retries = 0
+
+    async def catch_up(self) -> None:
+        """Find out what is committed, then commit what is due: before anything else is written or answered.
+
+        Raises:
+            Fenced, StorageUnavailable.
+        """
+        if self._ledger.stale:
+            await self._ledger.refresh()
+            self._calls.adopt()
+        await self._desk.work()
+        if self.running is not None and not self.running.open:
+            await self._end(self.running)
 
     async def try_again(self) -> None:
         """The store may be back."""
         self._retry_timer = None
-        if self.running is not None and not self.running.open:
-            await self._end()
-            return
-        try:
-            await self._ledger.refresh()
-        except StorageUnavailable:
-            self.retry_later()
+        await self.settle()
 
     async def interrupt(self) -> None:
         """End what runs and what waits as interrupted: the server goes away (CN10)."""
-        while self.queued:
-            self._tell_queued_end(self.queued.popleft(), FinishReason.INTERRUPTED)
+        self.drain()
         if self.running is not None:
             self.running.close(Interrupted())
-            await self._end()
+        await self.settle()
+
+    def drain(self) -> None:
+        """Begin nothing new; what waits is over."""
+        self.draining = True
+        while self.queued:
+            self._tell_queued_end(self.queued.popleft().request_id, FinishReason.INTERRUPTED)
 
     def retry_later(self) -> None:
-        """Try again after a while: half a second at first, then up to two."""
+        """Try again after a while: a quarter of a second at first, then up to two."""
         if self._retry_timer is None:
             delay = min(2.0, 0.25 * 2 ** min(self._retries, 3))
             self._retries += 1
@@ -210,48 +249,55 @@ class Completions:
         if self.running is not None:
             self.running.close(Interrupted())
 
-    def _known(self, wanted: Wanted) -> ServerFrame | None:
-        """The present state of a request that runs or waits, for a repeat of it."""
-        if self.running is not None and self.running.request_id == wanted.request_id:
-            _same_body(self._key, wanted.key)
-            return CompletionInit(
-                request_id=wanted.request_id,
-                repeated=True,
-                run_id=self.running.run_id,
-                model=self.running.model,
-                continues_run_id=None,
-            )
-        for position, queued in enumerate(self.queued, 1):
-            if queued.request_id == wanted.request_id:
-                _same_body(queued.key, wanted.key)
-                return CompletionQueued(request_id=wanted.request_id, repeated=True, position=position)
-        return None
+    def stopped_while_queued(self, request_ids: list[str], stop_request_id: str) -> None:
+        """A stop whose outcome was unknown was committed after all: carry it out."""
+        for wanted in [wanted for wanted in self.queued if wanted.request_id in request_ids]:
+            self.queued.remove(wanted)
+            self._tell_queued_stop(wanted.request_id, stop_request_id)
 
-    async def _refuse_known(self, wanted: Wanted) -> None:
-        """Raise for a request that the store remembers, and that did not fail."""
-        record = await self._host.store.sessions.find_request(wanted.key.resource_id, wanted.request_id)
+    async def _refuse_remembered(self, key: RequestKey) -> None:
+        """Raise for a request that the store remembers and that did not fail.
+
+        While the store is away a request counts as new: a stop must not wait for it.
+        """
+        try:
+            record = await self._host.services.store.sessions.find_request(key.resource_id, key.request_id)
+        except StorageUnavailable:
+            return
         if record is not None and record.run_status not in _FORGOTTEN:
             raise DuplicateRequest(record)
 
-    async def _refuse_remembered(self, key: RequestKey) -> None:
-        """Raise for a stop that was carried out before; while the store is away, a stop counts as new."""
-        try:
-            record = await self._host.store.sessions.find_request(key.resource_id, key.request_id)
-        except StorageUnavailable:
-            return
-        if record is not None:
-            raise DuplicateRequest(record)
+    async def _stop_queued(self, chosen: list[Wanted], key: RequestKey) -> None:
+        """Remember the stop and what it ended, so that neither is done again; then tell it."""
+        stop = replace(key, outcome={"queued": [wanted.request_id for wanted in chosen]})
+        ended = (replace(wanted.key, outcome={"stop_request_id": key.request_id}) for wanted in chosen)
+        write = TurnWrite(requests=(stop, *ended))
+        await self._ledger.commit(lambda _sequence: write)
+        for wanted in chosen:
+            self.queued.remove(wanted)
+            self._tell_queued_stop(wanted.request_id, key.request_id)
 
     async def _start(self, wanted: Wanted) -> None:
-        host, ledger = self._host, self._ledger
-        loop = asyncio.get_running_loop()
+        await self._settle_calls(wanted)
+        services, ledger = self._host.services, self._ledger
+        agent = self._agent = services.agent_of(ledger.actor_name)
+        plan = plan_completion(
+            self._host,
+            agent,
+            self._calls,
+            model=wanted.model,
+            prompt=self._prompt(),
+            on_pending=wanted.on_pending,
+        )
+        last = ledger.last_run
         run = LiveRun(
             wanted.request_id,
             new_run_id(),
-            _model_name(host.catalog, wanted.model),
+            _model_name(self._host, plan.model),
             reasoning=wanted.reasoning,
-            started=loop.time(),
-            emit=host.emit,
+            started=asyncio.get_running_loop().time(),
+            emit=self._host.emit,
+            continues_run_id=last.run_id if last and last.status is RunStatus.AWAITING_INPUT else None,
         )
         new_run = NewRun(
             run_id=run.run_id,
@@ -261,110 +307,137 @@ class Completions:
             agent_flow=AgentFlow.CHAT,
             model=run.model,
             created_at=run.started_at,
+            continues_run_id=run.continues_run_id,
         )
         await ledger.start(wanted.key, new_run)
         self.running, self._key = run, wanted.key
-        host.emit(
+        services.metrics.running.inc()
+        self._host.emit(
             CompletionInit(
-                request_id=run.request_id, run_id=run.run_id, model=run.model, continues_run_id=None
+                request_id=run.request_id,
+                run_id=run.run_id,
+                model=run.model,
+                continues_run_id=run.continues_run_id,
             )
         )
         completion = Completion(
             run,
-            wanted.model,
-            build_prompt(list(ledger.messages), host.settings.system_prompt),
-            catalog=host.catalog,
-            limits=_time_limits(host.settings),
+            plan,
+            catalog=services.catalog,
+            toolbox=services.toolbox,
+            ask=self._desk.ask,
             checkpoint=self._checkpoint,
-            over=self._post_over,
+            over=lambda run: self._host.post(Over(run)),
         )
-        host.spawn(completion.run, f"completion {run.run_id}")
+        self._host.spawn(completion.run, f"completion {run.run_id}")
 
-    def _post_over(self, run: LiveRun) -> None:
-        self._host.post(Over(run))
+    async def _settle_calls(self, wanted: Wanted) -> None:
+        """What to do with calls that nobody has decided (TL5).
+
+        Raises:
+            Fault: ``tools_pending``.
+        """
+        waiting = self._calls.waiting
+        if not waiting:
+            return
+        match wanted.on_pending:
+            case OnPending.REJECT:
+                raise Fault(
+                    ErrorCode.TOOLS_PENDING,
+                    f"{len(waiting)} tool calls wait for a person",
+                    details={"tool_call_ids": [call.id for call in waiting]},
+                )
+            case OnPending.DECLINE:
+                await self._calls.decline(self._ledger.owner, "declined: the user went on without deciding")
+            case OnPending.RUN_DECIDED:
+                pass
+
+    def _present_agent(self) -> Agent:
+        assert self._agent is not None
+        return self._agent
+
+    def _prompt(self) -> tuple[ChatMessage, ...]:
+        agent = self._present_agent()
+        limit = self._host.services.settings.context_messages
+        return build_prompt(list(self._ledger.messages)[-limit:], agent.system_prompt)
 
     def _checkpoint(self, run: LiveRun) -> None:
         turn = run.turn
-        self._host.store.runs.checkpoint(
+        self._host.services.store.runs.checkpoint(
             run.run_id, self._ledger.fence, turn.message_id, turn.text, turn.thinking
         )
 
-    async def _end(self) -> None:
-        """Commit the end of the run in the slot and tell it; then start what waits."""
-        run = self.running
-        if run is None or run.outcome is None:
-            return
-        cost: Cost = partial(self._host.catalog.cost, run.model)
+    async def _end(self, run: LiveRun) -> None:
+        """Commit the end of the run in the slot and tell it."""
+        if self._cancelled is None:
+            self._cancelled = self._calls.cancelled(run.run_id, _CANCELLED) if _ends_early(run) else []
+        cancelled = self._cancelled
+        settled = self._calls.write(cancelled, 0)
+        cost: Cost = partial(self._host.services.catalog.cost, run.model)
         try:
             end = await self._ledger.finish(
-                lambda sequence: build_end(run, sequence, cost), lambda end: stop_key(run, end)
+                lambda sequence: build_end(run, sequence, cost, settled.tools, settled.messages),
+                lambda end: stop_keys(run, end),
             )
-        except StorageUnavailable:
-            self.retry_later()
+        except Refused:
+            if run.unstorable:
+                raise
+            log.exception("the store refused a run's end", run_id=run.run_id)
+            run.unstorable = True
+            run.outcome = Failed(ErrorCode.INTERNAL, "internal error", None, {"correlation_id": new_ulid()})
+            await self._end(run)
             return
-        self._retries = 0
-        self.running = self._key = None
+        self.running = self._key = self._cancelled = None
+        self._calls.moved(cancelled, TurnWrite(messages=end.messages), run.request_id)
         for frame in closing_frames(run, end):
             self._host.emit(frame)
+        if isinstance(run.outcome, Stopped):
+            for key in run.outcome.queued:
+                self._tell_queued_stop(key.request_id, run.outcome.stop_request_id)
         self._count(run, end)
-        await self._start_next()
 
     async def _start_next(self) -> None:
-        while self.queued and self.running is None:
-            wanted = self.queued.popleft()
+        while self.queued and self.running is None and not self.draining:
+            wanted = self.queued[0]
             try:
                 await self._start(wanted)
-            except StorageUnavailable as fault:
-                if self._ledger.stale:
-                    self.retry_later()
+            except Fault as fault:
+                if isinstance(fault, StorageUnavailable):
+                    raise  # it stays at the head
                 self._host.emit(error_frame(fault, request_id=wanted.request_id))
-                self._tell_queued_end(wanted, FinishReason.ERROR)
+                self._tell_queued_end(wanted.request_id, FinishReason.ERROR)
             except DuplicateRequest:
-                log.warning("a queued request was carried out elsewhere", session_id=self._ledger.session_id)
-                self._tell_queued_end(wanted, FinishReason.STOPPED)
+                log.warning("a queued request had been carried out", session_id=self._ledger.session_id)
+                self._tell_queued_end(wanted.request_id, FinishReason.INTERRUPTED)
+            self.queued.popleft()
 
     def _count(self, run: LiveRun, end: RunEnd) -> None:
-        metrics = self._host.metrics
+        metrics = self._host.services.metrics
+        metrics.running.dec()
         metrics.runs.labels(end.status.value).inc()
         metrics.run_seconds.observe(max(0.0, (end.ended_at - run.started_at).total_seconds()))
         if run.ttft_ms is not None:
             metrics.first_token_seconds.observe(run.ttft_ms / 1000)
 
-    def _tell_stopped(self, wanted: Wanted, stop_request_id: str) -> None:
+    def _tell_queued_stop(self, request_id: str, stop_request_id: str) -> None:
         self._host.emit(
-            CompletionStopped(
-                request_id=wanted.request_id, run_id=None, partial_text="", stop_request_id=stop_request_id
-            )
+            CompletionStopped(request_id=request_id, run_id=None, stop_request_id=stop_request_id)
         )
-        self._tell_queued_end(wanted, FinishReason.STOPPED)
+        self._tell_queued_end(request_id, FinishReason.STOPPED)
 
-    def _tell_queued_end(self, wanted: Wanted, reason: FinishReason) -> None:
-        self._host.emit(
-            CompletionDone(
-                request_id=wanted.request_id,
-                run_id=None,
-                finish_reason=reason,
-            )
-        )
+    def _tell_queued_end(self, request_id: str, reason: FinishReason) -> None:
+        self._host.emit(CompletionDone(request_id=request_id, run_id=None, finish_reason=reason))
 
 
-def _model_name(catalog: Catalog, wanted: str | None) -> str:
+def _ends_early(run: LiveRun) -> bool:
+    """Whether calls of the run that are open are settled with it, and not left for a person."""
+    return isinstance(run.outcome, Failed | Stopped | Interrupted)
+
+
+def _model_name(host: Host, wanted: str | None) -> str:
     """The name to report; that of an unknown model too, whose run is about to fail (ST6)."""
+    catalog = host.services.catalog
     try:
         return catalog.resolve(wanted)[1]
     except Fault:
         return wanted or catalog.default_model
-
-
-def _same_body(known: RequestKey | None, key: RequestKey) -> None:
-    if known is None or known.body_sha256 != key.body_sha256 or known.kind != key.kind:
-        raise Fault(ErrorCode.REQUEST_ID_CONFLICT, "this request_id was used for another request")
-
-
-def _time_limits(settings: Settings) -> TimeLimits:
-    return TimeLimits(
-        first_token_s=settings.llm_first_token_timeout_ms / 1000,
-        gap_s=settings.llm_gap_timeout_ms / 1000,
-        total_s=settings.llm_total_timeout_ms / 1000,
-        checkpoint_s=settings.checkpoint_ms / 4000,
-    )

@@ -5,23 +5,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import UNSET
+
 from protocol.client_frames import AppendMessage, ConfirmTool, RequestCompletion, StopCompletion
-from protocol.codec import body_sha256
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
 from protocol.ids import new_ulid
 from protocol.server_frames import Origin, Snapshot, error_frame
 from server.actors.base import Actor, Call, Doubt, Ending, FromSocket
-from server.actors.commands import AppendFromRest, AppendResult, DeleteSession, UpdateSession
-from server.actors.completions import Host, Over, TryAgain
+from server.actors.commands import (
+    AppendFromRest,
+    AppendResult,
+    CreateSession,
+    DeleteSession,
+    UpdateSession,
+)
+from server.actors.completions import Over, TryAgain
 from server.actors.conversation import Conversation
+from server.actors.host import Host
 from server.actors.ledger import Draft
-from storage.errors import DuplicateRequest, StorageUnavailable
-from storage.records import RequestKey
+from server.actors.progress import Asked
+from server.actors.requests import check_same
+from storage.errors import DuplicateRequest, Refused, StorageUnavailable
 
 if TYPE_CHECKING:
     from server.actors.base import Services
-    from storage.records import Claimed, SessionRow
+    from storage.records import Claimed
 
 
 class ConversationActor(Actor):
@@ -31,17 +40,9 @@ class ConversationActor(Actor):
 
     def __init__(self, resource_id: str, owner: str, services: Services, claimed: Claimed | None) -> None:
         super().__init__(resource_id, owner, services)
-        host = Host(
-            services.store,
-            services.catalog,
-            services.settings,
-            services.metrics,
-            self.emit,
-            self.mailbox.put,
-            self.spawn,
-        )
+        host = Host(services, self.emit, self.mailbox.put, self.spawn)
         self.conversation = Conversation(host, resource_id, resource_id, owner, claimed)
-        self._history = claimed is not None and not self.conversation.ledger.empty
+        self._history = not self.conversation.ledger.empty
 
     async def handle(self, message: Any) -> None:
         """Handle a frame of the holder, a command of REST, or what the conversation told itself."""
@@ -54,42 +55,55 @@ class ConversationActor(Actor):
                     answer = error_frame(fault, request_id=frame.request_id)
                 if answer is not None and not attachment.detached:
                     attachment.peer.tell(answer)
-            case Call(command=command, answer=future):
-                try:
-                    result = await self._command(command)
-                except Fault as fault:
-                    if not future.done():
-                        future.set_exception(fault)
-                else:
-                    if not future.done():
-                        future.set_result(result)
-                    if isinstance(command, DeleteSession):
-                        raise Ending(CloseCode.NOT_FOUND, "deleted")
-            case Over() | TryAgain():
+            case Call():
+                await self._call(message)
+            case Over() | TryAgain() | Asked():
                 await self.conversation.handle_own(message)
             case Doubt(run_id=run_id):
-                await self._doubt(run_id)
+                await self.conversation.doubt(run_id)
             case _:
                 raise TypeError(f"no handling for {type(message).__name__}")
 
+    async def _call(self, call: Call) -> None:
+        """Carry a command out and answer it.
+
+        Raises:
+            Ending: The session was deleted.
+        """
+        try:
+            result = await self._command(call.command)
+        except (StorageUnavailable, Refused) as error:
+            _fail(call, self.conversation.trouble(error))
+        except Fault as fault:
+            _fail(call, fault)
+            if isinstance(call.command, DeleteSession) and fault.code is ErrorCode.NOT_FOUND:
+                raise Ending(CloseCode.NOT_FOUND, "deleted") from None
+        else:
+            if not call.answer.done():
+                call.answer.set_result(result)
+            if isinstance(call.command, DeleteSession):
+                raise Ending(CloseCode.NOT_FOUND, "deleted")
+
     async def _command(self, command: Any) -> Any:
+        if not isinstance(command, DeleteSession):
+            await self.conversation.completions.catch_up()
         match command:
             case AppendFromRest():
                 return await self._append(command)
-            case UpdateSession():
-                return await self._update(command)
+            case UpdateSession(metadata=metadata, actor_name=actor_name, linked_plan_ids=plans):
+                fields = {"metadata": metadata, "actor_name": actor_name, "linked_plan_ids": plans}
+                return await self.conversation.update({k: v for k, v in fields.items() if v is not UNSET})
+            case CreateSession(seed=seed):
+                return await self.conversation.create(seed)
             case DeleteSession():
-                await self.conversation.completions.interrupt()
-                await self.services.store.sessions.delete(self.resource_id, self.owner)
-                return None
+                return await self.services.store.sessions.delete(self.resource_id, self.owner)
             case _:
                 raise TypeError(f"no handling for {type(command).__name__}")
 
     async def _append(self, command: AppendFromRest) -> AppendResult:
-        request_id = command.request_id or f"rest-{new_ulid()}"
         try:
             frame = AppendMessage(
-                request_id=request_id,
+                request_id=command.request_id or f"rest-{new_ulid()}",
                 role=command.role,
                 content=command.content,
                 tool_call_id=command.tool_call_id,
@@ -97,50 +111,26 @@ class ConversationActor(Actor):
             )
         except ValueError as error:
             raise Fault(ErrorCode.INVALID_MESSAGE, str(error)) from error
-        key = RequestKey(self.resource_id, request_id, "append_message", body_sha256(frame))
+        conversation, key = self.conversation, self.conversation.key(frame)
+        conversation.completions.known(key)
         draft = Draft(frame.role, frame.content, frame.tool_call_id, frame.metadata, key, Origin.REST.value)
         try:
-            return AppendResult(await self.conversation.append(draft), repeated=False)
+            return AppendResult(await conversation.append(draft), repeated=False)
         except DuplicateRequest as duplicate:
-            record = duplicate.record
-            if record.kind != key.kind or record.body_sha256 != key.body_sha256:
-                raise Fault(
-                    ErrorCode.REQUEST_ID_CONFLICT, "this requestId was used for another request"
-                ) from None
-            return AppendResult(await self.conversation.find_appended(record), repeated=True)
+            check_same(duplicate.record, key)
+            return AppendResult(await conversation.find_appended(duplicate.record), repeated=True)
 
-    async def _update(self, command: UpdateSession) -> SessionRow:
-        ledger = self.conversation.ledger
-        await ledger.refresh()
-        row = await self.services.store.sessions.update(
-            self.resource_id,
-            self.owner,
-            metadata=command.metadata,
-            actor_name=command.actor_name,
-            linked_plan_ids=command.linked_plan_ids,
-            fence=ledger.fence,
-        )
-        ledger.describe(row)
-        return row
-
-    async def _doubt(self, run_id: str) -> None:
-        """A checkpoint met another fence: find out whether the session is still this actor's."""
-        ledger = self.conversation.ledger
-        if ledger.run_id != run_id:
-            return
-        ledger.doubt()
-        try:
-            await ledger.refresh()
-        except StorageUnavailable:
-            self.conversation.completions.retry_later()
+    def owns_run(self, run_id: str) -> bool:
+        """Whether a run is running here."""
+        return self.conversation.owns_run(run_id)
 
     def drain(self) -> None:
-        """Refuse new completions from now on."""
-        self.conversation.completions.draining = True
+        """Refuse new completions from now on; those that wait are over."""
+        self.conversation.drain()
 
     async def finish(self) -> None:
         """End what runs as interrupted."""
-        await self.conversation.completions.interrupt()
+        await self.conversation.finish()
 
     def snapshot(self) -> Snapshot:
         """The conversation, from memory."""
@@ -163,4 +153,9 @@ class ConversationActor(Actor):
 
     def release(self) -> None:
         """Let go of the completion and the timers."""
-        self.conversation.completions.close()
+        self.conversation.release()
+
+
+def _fail(call: Call, fault: Fault) -> None:
+    if not call.answer.done():
+        call.answer.set_exception(fault)

@@ -11,6 +11,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
+
 from protocol.codes import CloseCode
 
 if TYPE_CHECKING:
@@ -43,10 +45,12 @@ class Holding:
     - A release names the attachment that it releases: a late one of a former holder does nothing (CN2).
     """
 
-    __slots__ = ("_probe_timeout_ms", "_waiting", "holder")
+    __slots__ = ("_probe_timeout_ms", "_waiting", "handed", "holder")
 
     def __init__(self, probe_timeout_ms: int) -> None:
         self.holder: Attachment | None = None
+        self.handed: int | None = None
+        """``seq`` of the last frame handed to the previous holder; ``None`` when there was none."""
         self._probe_timeout_ms = probe_timeout_ms
         self._waiting: deque[tuple[Newcomer, asyncio.Future[Attachment | Held]]] = deque()
 
@@ -62,32 +66,36 @@ class Holding:
         entry = (newcomer, answer)
         self._waiting.append(entry)
         try:
-            if len(self._waiting) == 1:
-                await self._probe(holder)
-            return await answer
+            if len(self._waiting) > 1:
+                return await answer
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._probe, holder, name="probe of a holder")
+                outcome = await answer
+                group.cancel_scope.cancel()
+            return outcome
         finally:
             if entry in self._waiting:
                 self._waiting.remove(entry)
 
     def release(self, attachment: Attachment) -> bool:
         """The named attachment is over; true if it was the holder's. Those who wait are served at once."""
-        attachment.detached = True
         if self.holder is not attachment:
+            attachment.detached = True
             return False
-        self.holder = None
+        self._let_go()
         self._serve_waiting()
         return True
 
     def evict(self, code: CloseCode, reason: str) -> None:
         """Close the holder, if there is one, and whoever waits: the resource goes away."""
-        if self.holder is not None:
-            self.holder.detached = True
-            self.holder.peer.close_soon(code, reason)
-            self.holder = None
+        holder = self.holder
+        if holder is not None:
+            self._let_go()
+            holder.peer.close_soon(code, reason)
         while self._waiting:
-            newcomer, _answer = self._waiting.popleft()
+            newcomer, answer = self._waiting.popleft()
             newcomer.peer.close_soon(code, reason)
-            _settle(_answer, Held(0))
+            _settle(answer, Held(0))
 
     def held_for_ms(self) -> int:
         """How long the holder has been here, milliseconds; 0 without one."""
@@ -101,21 +109,29 @@ class Holding:
         return bool(self._waiting)
 
     def _install(self, newcomer: Newcomer) -> Attachment:
-        if self.holder is not None:
-            self.holder.detached = True
+        self._let_go()
         self.holder = newcomer.attach()
         self._refuse_waiting()
         return self.holder
 
+    def _let_go(self) -> None:
+        if self.holder is not None:
+            self.holder.detached = True
+            self.handed = self.holder.position
+            self.holder = None
+
     async def _probe(self, holder: Attachment) -> None:
-        alive = await holder.peer.answers(self._probe_timeout_ms)
-        if self.holder is not holder:
-            return  # it left meanwhile, and those who waited were served then
-        if alive and not holder.peer.gone:
-            self._refuse_waiting()
-            return
-        holder.peer.close_soon(CloseCode.INTERNAL, "no answer to a ping")
-        self.release(holder)
+        """Ask the holder, then let the first who waits in, or refuse all; whatever happens, nobody waits
+        on."""
+        alive = True
+        try:
+            alive = await holder.peer.answers(self._probe_timeout_ms)
+        finally:
+            if self.holder is not holder or (alive and not holder.peer.gone):
+                self._refuse_waiting()
+            else:
+                holder.peer.close_soon(CloseCode.INTERNAL, "no answer to a ping")
+                self.release(holder)
 
     def _serve_waiting(self) -> None:
         while self._waiting:

@@ -30,12 +30,15 @@ _SHORT_HEADERS: Final = tuple(bytes((0x81, length)) for length in range(126))
 
 def wire_bytes(payload: bytes) -> bytes:
     """Put the WebSocket header of an unmasked, final text frame before a payload (RFC 6455, section 5.2)."""
-    length = len(payload)
+    return _header(len(payload)) + payload
+
+
+def _header(length: int) -> bytes:
     if length < 126:
-        return _SHORT_HEADERS[length] + payload
+        return _SHORT_HEADERS[length]
     if length < 65536:
-        return b"\x81\x7e" + length.to_bytes(2, "big") + payload
-    return b"\x81\x7f" + length.to_bytes(8, "big") + payload
+        return b"\x81\x7e" + length.to_bytes(2, "big")
+    return b"\x81\x7f" + length.to_bytes(8, "big")
 
 
 class _Segment:
@@ -75,20 +78,23 @@ class Budget:
     def add(self, size: int) -> None:
         """Count bytes that came, or with a negative size, that went."""
         self.used_bytes += size
+        if size < 0 and self.used_bytes <= self.limit_bytes:
+            self._armed = True
         if self.used_bytes > self.limit_bytes and self._armed:
             self._armed = False
             self.exceeded()
 
     def relieved(self) -> None:
-        """Room was made, as far as there was any; the next excess is told again."""
-        self._armed = True
+        """Room was made, as far as there was any; once there is enough, the next excess is told again."""
+        self._armed = self.used_bytes <= self.limit_bytes
 
 
 class Outbox:
     """A bounded sequence of sequenced frames under one epoch.
 
     - Written by the resource's actor and by its running completion's ``emit``, both in the event loop's turn.
-    - Keeps at most ``max_bytes`` on the wire, but always the last segment: the oldest segments go first, and
+    - Keeps about ``max_bytes`` on the wire, but always the last segment, which may be one long frame: the
+      oldest segments go first, and
       what is
       gone can only be made up for by a snapshot.
     """
@@ -132,15 +138,7 @@ class Outbox:
                 self._trim()
         data = segment.data
         before = len(data)
-        length = len(payload)
-        if length < 126:
-            data += _SHORT_HEADERS[length]
-        elif length < 65536:
-            data += b"\x81\x7e"
-            data += length.to_bytes(2, "big")
-        else:
-            data += b"\x81\x7f"
-            data += length.to_bytes(8, "big")
+        data += _header(len(payload))
         data += payload
         end = len(data)
         segment.ends.append(end)

@@ -8,17 +8,18 @@ old state: the next newcomer loads from the store.
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import structlog
-from anyio.lowlevel import checkpoint
 
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
 from protocol.server_frames import Draining
-from server.actors.base import Doubt, Finish, Gone
+from server.actors.base import Actor, Doubt, Finish, Gone
+from server.actors.commands import CreateSession
 from server.actors.conversation_actor import ConversationActor
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from server.actors.base import Actor, Services
+    from server.actors.base import Services
+    from storage.records import SessionSeed
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +103,7 @@ class Registry:
             if not actor.users:
                 actor.idle_since = asyncio.get_running_loop().time()
                 if not actor.saved and actor.idle:
-                    self._unload(actor)
+                    self._stop(actor)
 
     async def call(self, resource_id: str, owner: str, command: Any, *, create: bool = False) -> Any:
         """Have a resource's actor carry out a command; finds the next actor when one ends before it came to
@@ -118,6 +120,17 @@ class Registry:
                     continue
         raise Fault(ErrorCode.OVERLOADED, "the owner of this resource moves about", retry_after_ms=500)
 
+    async def create(self, seed: SessionSeed) -> None:
+        """Make a session's row; through its actor when a socket has minted that id and holds it.
+
+        Raises:
+            Fault: ``session_exists``, ``not_found``, ``storage_unavailable``.
+        """
+        if isinstance(self._entries.get(seed.session_id), Actor):
+            await self.call(seed.session_id, seed.owner, CreateSession(seed), create=True)
+        else:
+            await self._services.store.sessions.create(seed)
+
     @property
     def live(self) -> list[Actor]:
         """All live actors."""
@@ -129,12 +142,14 @@ class Registry:
         return self._draining
 
     def drain(self, reconnect_after_ms: int) -> None:
-        """Begin nothing new, and tell everybody (CN10)."""
+        """Begin nothing new, and tell everybody to come back after this time or up to twice as long
+        (CN10)."""
         self._draining = True
         for actor in self.live:
             actor.drain()
+            actor.reconnect_after_ms = reconnect_after_ms + random.randrange(reconnect_after_ms)
             if actor.holding.holder is not None:
-                actor.holding.holder.peer.tell(Draining(reconnect_after_ms=reconnect_after_ms))
+                actor.holding.holder.peer.tell(Draining(reconnect_after_ms=actor.reconnect_after_ms))
 
     async def wait_quiet(self, grace_s: float) -> bool:
         """Wait until nothing runs, at most for the grace; whether that came about."""
@@ -167,8 +182,8 @@ class Registry:
             if isinstance(entry, _Loading | _Stopping):
                 await entry.done.wait()
                 continue
-            if entry is not None and entry.ended:
-                await checkpoint()  # its task is about to take it off the table
+            if entry is not None and entry.ending:
+                await entry.gone.wait()
                 continue
             if entry is None:
                 entry = await self._load(resource_id, owner, create=create)
@@ -188,6 +203,8 @@ class Registry:
             )
             if claimed is None and not create:
                 raise Fault(ErrorCode.NOT_FOUND)
+            if self._draining:
+                raise Fault(ErrorCode.DRAINING)
             actor = self._entries[resource_id] = ConversationActor(resource_id, owner, services, claimed)
         finally:
             if self._entries[resource_id] is loading:
@@ -210,10 +227,8 @@ class Registry:
                 entry.done.set()
             if entry is actor or isinstance(entry, _Stopping):
                 del self._entries[actor.resource_id]
+            actor.gone.set()
             self._services.metrics.resources.labels(actor.kind).dec()
-
-    def _unload(self, actor: Actor) -> None:
-        self._stop(actor)
 
     def _stop(self, actor: Actor) -> None:
         """Mark the entry as stopping, in this turn, and have the actor end."""
@@ -233,7 +248,7 @@ class Registry:
             before = asyncio.get_running_loop().time() - self._services.settings.outbox_retention_s
             for actor in self.live:
                 if actor.idle_since < before and actor.idle:
-                    self._unload(actor)
+                    self._stop(actor)
             self._services.metrics.outbox_bytes.set(self._services.budget.used_bytes)
 
     def _make_room(self) -> None:
@@ -244,7 +259,7 @@ class Registry:
                 break
             if actor.idle:
                 actor.outbox.clear()
-                self._unload(actor)
+                self._stop(actor)
         for actor in sorted(self.live, key=lambda actor: -actor.outbox.size_bytes):
             if budget.used_bytes <= budget.limit_bytes * 9 // 10:
                 break
@@ -258,5 +273,5 @@ class Registry:
 
     def _on_fenced(self, run_id: str) -> None:
         for actor in self.live:
-            if isinstance(actor, ConversationActor) and actor.conversation.ledger.run_id == run_id:
+            if actor.owns_run(run_id):
                 actor.mailbox.put(Doubt(run_id))

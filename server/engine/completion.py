@@ -1,14 +1,15 @@
-"""A completion's task: calls the model, feeds the turn, keeps the time limits and says how it ended.
+"""A completion's task: model call after model call, the tools between them, and how it ends.
 
-Chunks take the short way: fed, told and in the outbox in the same turn of the loop. What changes state goes
-to the
-actor by ``post``. The task never writes to the store and never sends what confirms or ends something (ER5).
+Chunks take the short way: fed, told and in the outbox in the same turn of the loop. What changes state is the
+actor's: this task asks it by ``ask`` and waits for its commit. It never writes to the store and never sends
+what
+confirms or ends something (ER5).
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import anyio
 import structlog
@@ -19,75 +20,85 @@ from protocol.errors import Fault
 from protocol.ids import new_ulid
 from protocol.server_frames import FinishReason
 from server.engine.live_run import Failed, Finished
-from server.llm.base import ModelRequest, TextDelta, UsageReport
+from server.engine.model_call import ModelCall
+from server.llm.base import ModelRequest
+from server.tools.base import ToolFault
+from server.tools.confirmation import Fail, Finish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from server.engine.live_run import LiveRun, Outcome
-    from server.llm.base import ChatMessage, ModelEvent
+    from server.engine.model_call import TimeLimits
+    from server.llm.base import ChatMessage, ToolDefinition
     from server.llm.catalog import Catalog
+    from server.tools.base import Tool, ToolContext
+    from server.tools.registry import Toolbox
 
 log = structlog.get_logger(__name__)
 
-_ANSWER_CHARACTERS: Final = 8_388_608
-"""The longest answer, thinking and arguments included; a longer one ends as ``length``."""
+
+class DecidedCalls(NamedTuple):
+    """Asks the actor to begin the calls that a person accepted; answered with :class:`Begun`."""
+
+    run: LiveRun
 
 
-class TimeLimits(Struct, frozen=True):
-    """How long a model call may take, seconds (ST6)."""
+class TurnOver(NamedTuple):
+    """Asks the actor to commit the turn's message and calls; answered with :class:`Begun`."""
 
-    first_token_s: float
-    gap_s: float
-    total_s: float
+    run: LiveRun
+
+
+class CallOver(NamedTuple):
+    """Asks the actor to commit what came of a call; answered with ``None``."""
+
+    run: LiveRun
+    tool_call_id: str
+    event: Finish | Fail
+
+
+class CallsOver(NamedTuple):
+    """Asks the actor to tell that the turn is complete; answered with the next prompt."""
+
+    run: LiveRun
+
+
+Progress: TypeAlias = DecidedCalls | TurnOver | CallOver | CallsOver
+
+
+class Execution(NamedTuple):
+    """One call to be carried out; ``tool`` is ``None`` when it is away, as one of an MCP server may be."""
+
+    name: str
+    tool: Tool | None
+    arguments: str
+    context: ToolContext
+
+
+class Begun(NamedTuple):
+    """What the actor says of calls that it has committed."""
+
+    executions: tuple[Execution, ...]
+    waits: bool
+    """Whether a call waits for a person; then the completion ends with ``tool_calls`` (TL4)."""
+
+
+class Plan(Struct, frozen=True):
+    """What a completion is to do."""
+
+    model: str | None
+    """As the client or the agent named it; ``None`` is the default."""
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolDefinition, ...]
+    decided_calls: bool
+    """Whether there are accepted calls to carry out first (TL5)."""
+    call_model: bool
+    """False with ``on_pending`` ``run_decided``: the decided calls run, and that is all."""
+    max_turns: int
+    max_characters: int
+    limits: TimeLimits
     checkpoint_s: float
-
-
-class Watchdog:
-    """One timer for the three limits of a model call; cancels the scope when one is passed.
-
-    Being alive is one assignment per network read: the timer looks at it when it fires, and sleeps on.
-    """
-
-    def __init__(self, scope: anyio.CancelScope, limits: TimeLimits) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._scope = scope
-        self._limits = limits
-        self._started = self._last = self._loop.time()
-        self._first = True
-        self._timer = self._loop.call_at(self._deadline(), self._look)
-        self.expired: str | None = None
-        """Which limit was passed, in words; ``None`` while none was."""
-
-    def alive(self) -> None:
-        """The model said something."""
-        self._last = self._loop.time()
-        if self._first:
-            self._first = False
-            self._timer.cancel()
-            self._timer = self._loop.call_at(self._deadline(), self._look)
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._timer.cancel()
-
-    def _deadline(self) -> float:
-        limit = self._limits.first_token_s if self._first else self._limits.gap_s
-        return min(self._last + limit, self._started + self._limits.total_s)
-
-    def _look(self) -> None:
-        now = self._loop.time()
-        deadline = self._deadline()
-        if now < deadline:
-            self._timer = self._loop.call_at(deadline, self._look)
-            return
-        if now >= self._started + self._limits.total_s:
-            self.expired = f"the answer took longer than {self._limits.total_s:g} s"
-        elif self._first:
-            self.expired = f"no first token within {self._limits.first_token_s:g} s"
-        else:
-            self.expired = f"no further token within {self._limits.gap_s:g} s"
-        self._scope.cancel()
 
 
 class Completion:
@@ -95,7 +106,7 @@ class Completion:
 
     Args:
         run: The run; its gate may be closed by the actor at any moment, which also cancels this task.
-        messages: The prompt.
+        ask: Has the actor do something and waits for its answer.
         checkpoint: Told the run when its text should be written down; called at most once per
         ``checkpoint_s``.
         over: Told the run once, when this task has closed its gate.
@@ -104,43 +115,43 @@ class Completion:
     def __init__(
         self,
         run: LiveRun,
-        model: str | None,
-        messages: tuple[ChatMessage, ...],
+        plan: Plan,
         *,
         catalog: Catalog,
-        limits: TimeLimits,
+        toolbox: Toolbox,
+        ask: Callable[[Progress], Awaitable[Any]],
         checkpoint: Callable[[LiveRun], None],
         over: Callable[[LiveRun], None],
     ) -> None:
-        self._run = run
-        self._model = model
-        self._messages = messages
-        self._catalog = catalog
-        self._limits = limits
-        self._checkpoint = checkpoint
-        self._over = over
+        self._run: Final = run
+        self._plan: Final = plan
+        self._catalog: Final = catalog
+        self._toolbox: Final = toolbox
+        self._ask: Final = ask
+        self._checkpoint: Final = checkpoint
+        self._over: Final = over
         self._loop = asyncio.get_running_loop()
-        self._checkpoint_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Stream the answer; whatever happens, the run's gate is closed and its actor told."""
         run = self._run
+        if not run.open:
+            return
+        timer = self._loop.call_later(self._plan.checkpoint_s, self._write_down)
+        self._timer = timer
         try:
             with anyio.CancelScope() as scope:
                 run.scope = scope
-                if not run.open:
-                    return
                 outcome = await self._attempt()
                 run.scope = None
                 if run.close(outcome):
                     self._over(run)
         finally:
-            if self._checkpoint_timer is not None:
-                self._checkpoint_timer.cancel()
+            self._timer.cancel()
 
     async def _attempt(self) -> Outcome:
         try:
-            return await self._stream()
+            return await self._turns()
         except Fault as fault:
             return Failed(fault.code, fault.message, fault.retry_after_ms, fault.details)
         except Exception:
@@ -148,49 +159,56 @@ class Completion:
             log.exception("completion failed", run_id=self._run.run_id, correlation_id=correlation_id)
             return Failed(ErrorCode.INTERNAL, "internal error", None, {"correlation_id": correlation_id})
 
-    async def _stream(self) -> Outcome:
-        run = self._run
-        model, name = self._catalog.resolve(self._model)
-        run.model = name
-        request = ModelRequest(model=name, messages=self._messages, reasoning=run.reasoning)
-        scope = anyio.CancelScope()
-        watchdog = Watchdog(scope, self._limits)
-        with scope:
-            try:
-                async with model.stream(request) as batches:
-                    async for batch in batches:
-                        if not self._take(batch, watchdog):
-                            return Finished(FinishReason.LENGTH)
-            finally:
-                watchdog.close()
-        if watchdog.expired is not None:
-            return Failed(ErrorCode.LLM_TIMEOUT, watchdog.expired)
-        if run.turn.calls:
-            names = sorted({call.name for call in run.turn.calls.values()})
-            return Failed(
-                ErrorCode.LLM_BAD_RESPONSE,
-                "the model called a tool that was not offered",
-                None,
-                {"tools": names},
+    async def _turns(self) -> Outcome:
+        run, plan = self._run, self._plan
+        messages = plan.messages
+        if plan.decided_calls:
+            begun: Begun = await self._ask(DecidedCalls(run))
+            await self._carry_out(begun.executions)
+            messages = await self._ask(CallsOver(run))
+        if not plan.call_model:
+            return Finished(FinishReason.TOOL_CALLS)
+        model, run.model = self._catalog.resolve(plan.model)
+        while True:
+            call = ModelCall(run, plan.limits, plan.max_characters)
+            outcome = await call.stream(
+                model, ModelRequest(run.model, messages, plan.tools, reasoning=run.reasoning)
             )
-        return Finished(FinishReason.LENGTH if run.turn.finish == "length" else FinishReason.STOP)
+            if outcome is not None:
+                return outcome
+            run.tell(run.turn.finish_text())
+            begun = await self._ask(TurnOver(run))
+            await self._carry_out(begun.executions)
+            messages = await self._ask(CallsOver(run))
+            if begun.waits:
+                return Finished(FinishReason.TOOL_CALLS)
+            if run.turns + 1 >= plan.max_turns:
+                return Finished(FinishReason.LENGTH)
+            run.next_turn()
 
-    def _take(self, batch: Sequence[ModelEvent], watchdog: Watchdog) -> bool:
-        """Tell one network read's events; false when the answer is over its bound."""
-        run = self._run
-        turn = run.turn
-        watchdog.alive()
-        for event in batch:
-            run.tell(turn.feed(event))
-            if run.ttft_ms is None and not isinstance(event, UsageReport):
-                run.ttft_ms = round((self._loop.time() - run.started) * 1000)
-            if isinstance(event, TextDelta):
-                run.answered = True
-        if self._checkpoint_timer is None:
-            self._checkpoint_timer = self._loop.call_later(self._limits.checkpoint_s, self._write_down)
-        return turn.characters <= _ANSWER_CHARACTERS
+    async def _carry_out(self, executions: Sequence[Execution]) -> None:
+        """Run calls in parallel; each result is committed as soon as it is there."""
+        if not executions:
+            return
+        async with anyio.create_task_group() as group:
+            for execution in executions:
+                group.start_soon(self._execute, execution, name=f"tool {execution.name}")
+
+    async def _execute(self, execution: Execution) -> None:
+        event: Finish | Fail
+        try:
+            if execution.tool is None:
+                raise ToolFault(f"{execution.name} is not available now")
+            result = await self._toolbox.execute(execution.tool, execution.arguments, execution.context)
+            event = Finish(result.content)
+        except ToolFault as fault:
+            event = Fail(fault.code, fault.message)
+        await self._ask(CallOver(self._run, execution.context.tool_call_id, event))
 
     def _write_down(self) -> None:
-        self._checkpoint_timer = None
-        if self._run.open:
-            self._checkpoint(self._run)
+        """Have the text so far written down, while the run is open and its turn is not committed."""
+        run = self._run
+        if run.open:
+            if run.turn_sequence is None and run.turn.characters:
+                self._checkpoint(run)
+            self._timer = self._loop.call_later(self._plan.checkpoint_s, self._write_down)

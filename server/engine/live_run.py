@@ -1,15 +1,16 @@
 """A run while it runs: what the actor and the completion's task share, and the gate between them.
 
 The gate makes exactly one end of any race of finish, stop, error and crash (ST3): whoever closes it first
-says how the
-run ends, and from that turn on nothing more of the run reaches the outbox except what the actor sends after
-its commit.
+says how
+the run ends, and from that turn on nothing more of the run reaches the outbox except what the actor sends
+after its
+commit.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Finished(Struct, frozen=True):
-    """The model came to its end."""
+    """The model came to its end, or the run waits for a person."""
 
     reason: FinishReason
 
@@ -39,7 +40,7 @@ class Failed(Struct, frozen=True):
     code: ErrorCode
     message: str
     retry_after_ms: int | None = None
-    details: dict[str, object] = {}
+    details: dict[str, Any] = {}
 
 
 class Stopped(Struct, frozen=True):
@@ -48,6 +49,8 @@ class Stopped(Struct, frozen=True):
     stop_request_id: str
     key: RequestKey | None
     """The stop's own request, to be remembered with the run's end; ``None`` for ``on_busy`` ``interrupt``."""
+    queued: tuple[RequestKey, ...] = ()
+    """The queued completions that the same stop ended (``scope`` ``all``)."""
 
 
 class Interrupted(Struct, frozen=True):
@@ -60,17 +63,21 @@ Outcome: TypeAlias = Finished | Failed | Stopped | Interrupted
 class LiveRun:
     """One run from its start to the commit of its end.
 
-    - Made and ended by the actor; :attr:`turn` is fed by the completion's task, in turns of the same loop.
+    - Made and ended by the actor. :attr:`turn` is fed by the completion's task as long as the gate is open,
+      in
+      turns of the same loop; from the close on nothing of the run changes.
     - ``emit`` appends a frame to the outbox in the same turn; :meth:`tell` is the only way to it and asks
       the gate.
     """
 
     __slots__ = (
         "_emit",
-        "answered",
+        "continues_run_id",
         "ended_at",
+        "input_tokens",
         "model",
         "outcome",
+        "output_tokens",
         "reasoning",
         "request_id",
         "run_id",
@@ -79,6 +86,10 @@ class LiveRun:
         "started_at",
         "ttft_ms",
         "turn",
+        "turn_sequence",
+        "turn_started_at",
+        "turns",
+        "unstorable",
     )
 
     def __init__(
@@ -90,25 +101,37 @@ class LiveRun:
         reasoning: bool,
         started: float,
         emit: Callable[[ServerFrame], None],
+        continues_run_id: str | None = None,
     ) -> None:
         self.request_id: Final = request_id
         self.run_id: Final = run_id
         self.model = model
         """The model's name as it is reported; known for certain once the provider was found."""
         self.reasoning: Final = reasoning
+        self.continues_run_id: Final = continues_run_id
         self.started: Final = started
         """Loop time of the start, seconds."""
         self.started_at: Final[datetime] = utc_now()
         self.ended_at: datetime | None = None
         self.ttft_ms: int | None = None
-        """From the start to the first text, thinking or tool call, milliseconds."""
+        """From the start to the first frame of an answer, milliseconds."""
+        self.turns = 0
+        """Model turns before this one: the ``step_index`` of this one."""
         self.turn = Turn(request_id, run_id, new_message_id(), reasoning=reasoning)
+        """What the model says now."""
+        self.turn_started_at = self.started_at
+        self.turn_sequence: int | None = None
+        """The sequence of this turn's message once that is committed, as it is before the turn's calls
+        run."""
+        self.input_tokens = 0
+        """Tokens of the turns before this one."""
+        self.output_tokens = 0
+        self.unstorable = False
+        """Whether the store refused what the run said; its end is then written without it."""
         self.outcome: Outcome | None = None
         """How it ends, once the gate is closed."""
         self.scope: anyio.CancelScope | None = None
         """Ends the completion's task, and with it the upstream request."""
-        self.answered = False
-        """Whether any text was told; then the message is stored, however the run ends."""
         self._emit = emit
 
     @property
@@ -123,8 +146,18 @@ class LiveRun:
             for frame in frames:
                 emit(frame)
 
+    def next_turn(self) -> None:
+        """The model is called again within the same run."""
+        self.input_tokens += self.turn.input_tokens
+        self.output_tokens += self.turn.output_tokens
+        self.turns += 1
+        self.turn = Turn(self.request_id, self.run_id, new_message_id(), reasoning=self.reasoning)
+        self.turn_started_at = utc_now()
+        self.turn_sequence = None
+
     def close(self, outcome: Outcome) -> bool:
-        """End the run in this turn: tell the sentence begun, close the gate, end the upstream request.
+        """End the run in this turn of the loop: tell the sentence begun, close the gate, end the upstream
+        request.
 
         Returns:
             Whether this was the first end; a later one changes nothing.

@@ -1,11 +1,12 @@
-"""What a run leaves: its row, its step and its message for the store, and the frames that tell its end. Pure.
+"""What a run leaves: its row, its steps and its messages for the store, and the frames that tell its end.
+Pure.
 
 The same outcome makes both, so that wire, store and trace agree (ST3).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from msgspec.structs import replace
 
@@ -26,10 +27,11 @@ from server.engine.live_run import Failed, Finished, Interrupted, Stopped
 from storage.records import RunEnd, StepRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from protocol.tool_call import ToolCall
     from server.engine.live_run import LiveRun, Outcome
-    from storage.records import RequestKey
+    from storage.records import RequestKey, ToolRecord
 
 Cost: TypeAlias = "Callable[[TokenUsage], float]"
 
@@ -45,46 +47,75 @@ def finish_reason(outcome: Outcome) -> FinishReason:
             return FinishReason.STOPPED
         case Interrupted():
             return FinishReason.INTERRUPTED
+        case _:
+            assert_never(outcome)
 
 
-def build_end(run: LiveRun, sequence: int, cost: Cost) -> RunEnd:
+def turn_message(run: LiveRun, sequence: int, calls: Sequence[ToolCall] = ()) -> SessionMessage:
+    """The assistant's message of the run's present turn."""
+    outcome = run.outcome
+    metadata = {}
+    if outcome is not None and not isinstance(outcome, Finished):
+        metadata["finish_reason"] = finish_reason(outcome).value
+    return SessionMessage(
+        message_id=run.turn.message_id,
+        sequence=sequence,
+        role=MessageRole.ASSISTANT,
+        content=run.turn.text,
+        tool_calls=tuple(calls),
+        metadata=metadata,
+        created_at=run.ended_at or utc_now(),
+    )
+
+
+def turn_step(run: LiveRun, reason: str) -> StepRecord:
+    """The trace of the run's present turn (RU2)."""
+    turn = run.turn
+    return StepRecord(
+        step_index=run.turns,
+        model=run.model,
+        content=turn.text,
+        thinking=turn.thinking,
+        finish_reason=reason,
+        input_tokens=turn.input_tokens,
+        output_tokens=turn.output_tokens,
+        ttft_ms=run.ttft_ms if run.turns == 0 else None,
+        started_at=run.turn_started_at,
+        ended_at=run.ended_at or utc_now(),
+    )
+
+
+def build_end(
+    run: LiveRun,
+    sequence: int,
+    cost: Cost,
+    cancelled: Sequence[ToolRecord] = (),
+    results: Sequence[SessionMessage] = (),
+) -> RunEnd:
     """Make the rows of a run's end.
 
     Args:
         run: A run whose gate is closed.
-        sequence: What the message will have, if there is one.
+        sequence: What its first message will have.
         cost: The price of a usage, USD.
+        cancelled: Calls of the run that were open, as they are settled with it.
+        results: Their tool messages, without regard to their sequence.
     """
     outcome, turn = run.outcome, run.turn
     assert outcome is not None
     reason = finish_reason(outcome)
-    ended_at = run.ended_at or utc_now()
-    tokens = TokenUsage(input_tokens=turn.input_tokens, output_tokens=turn.output_tokens)
-    usage = TokenUsage(
-        input_tokens=tokens.input_tokens, output_tokens=tokens.output_tokens, estimated_cost=cost(tokens)
+    tokens = TokenUsage(
+        input_tokens=run.input_tokens + turn.input_tokens,
+        output_tokens=run.output_tokens + turn.output_tokens,
     )
-    message = None
-    if run.answered or isinstance(outcome, Finished):
-        message = SessionMessage(
-            message_id=turn.message_id,
-            sequence=sequence,
-            role=MessageRole.ASSISTANT,
-            content=turn.text,
-            metadata={} if isinstance(outcome, Finished) else {"finish_reason": reason.value},
-            created_at=ended_at,
-        )
-    step = StepRecord(
-        step_index=0,
-        model=run.model,
-        content=turn.text,
-        thinking=turn.thinking,
-        finish_reason=reason.value,
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
-        ttft_ms=run.ttft_ms,
-        started_at=run.started_at,
-        ended_at=ended_at,
-    )
+    usage = replace(tokens, estimated_cost=cost(tokens))
+    message = step = None
+    waits = reason is FinishReason.TOOL_CALLS
+    if run.turn_sequence is None and not run.unstorable and not waits:
+        step = turn_step(run, reason.value)
+        if turn.text or isinstance(outcome, Finished):
+            message = turn_message(run, sequence)
+    following = sequence + (message is not None)
     error = None
     if isinstance(outcome, Failed):
         error = RunError(code=outcome.code.value, message=outcome.message)
@@ -92,27 +123,40 @@ def build_end(run: LiveRun, sequence: int, cost: Cost) -> RunEnd:
         run_id=run.run_id,
         status=status_of(reason),
         finish_reason=reason.value,
-        answer=turn.text,
+        answer="" if run.unstorable else turn.text,
         usage=usage,
         error=error,
         message=message,
         step=step,
-        ended_at=ended_at,
+        ended_at=run.ended_at or utc_now(),
+        messages=tuple(replace(result, sequence=following + at) for at, result in enumerate(results)),
+        tools=tuple(cancelled),
     )
 
 
-def stop_key(run: LiveRun, end: RunEnd) -> RequestKey | None:
-    """The stop's own request with what is needed to answer a repeat of it; ``None`` when no stop frame ended
-    the run."""
+def stop_keys(run: LiveRun, end: RunEnd) -> list[RequestKey]:
+    """What is to be remembered with a run's end: the stop that ended it, and the queued ones that it ended
+    too.
+
+    Each has what is needed to answer a repeat of it.
+    """
     outcome = run.outcome
     if not isinstance(outcome, Stopped) or outcome.key is None:
-        return None
-    facts = {
-        "request_id": run.request_id,
-        "message_id": end.message.message_id if end.message else None,
-        "sequence": end.message.sequence if end.message else None,
-    }
-    return replace(outcome.key, outcome=facts)
+        return []
+    message_id, sequence = stopped_message(run, end)
+    facts = {"request_id": run.request_id, "message_id": message_id, "sequence": sequence}
+    stop = replace(outcome.key, outcome=facts)
+    return [stop, *(replace(key, outcome={"stop_request_id": stop.request_id}) for key in outcome.queued)]
+
+
+def stopped_message(run: LiveRun, end: RunEnd) -> tuple[str | None, int | None]:
+    """Id and sequence of the message that a stopped or failed run was saying; of none, if nothing was
+    stored."""
+    if end.message is not None:
+        return end.message.message_id, end.message.sequence
+    if run.turn_sequence is not None:
+        return run.turn.message_id, run.turn_sequence
+    return None, None
 
 
 def closing_frames(run: LiveRun, end: RunEnd) -> list[ServerFrame]:
@@ -120,21 +164,20 @@ def closing_frames(run: LiveRun, end: RunEnd) -> list[ServerFrame]:
     outcome = run.outcome
     assert outcome is not None
     frames: list[ServerFrame] = []
-    message_id = end.message.message_id if end.message else None
-    sequence = end.message.sequence if end.message else None
+    message_id, sequence = stopped_message(run, end)
     match outcome:
         case Finished(reason=reason):
-            assert end.message is not None
-            frames.append(
-                AssistantMessageComplete(
-                    request_id=run.request_id,
-                    run_id=run.run_id,
-                    message_id=end.message.message_id,
-                    sequence=end.message.sequence,
-                    content=end.message.content,
-                    finish_reason=reason,
+            if end.message is not None:
+                frames.append(
+                    AssistantMessageComplete(
+                        request_id=run.request_id,
+                        run_id=run.run_id,
+                        message_id=end.message.message_id,
+                        sequence=end.message.sequence,
+                        content=end.message.content,
+                        finish_reason=reason,
+                    )
                 )
-            )
         case Failed(code=code):
             frames.append(
                 ErrorFrame(
@@ -154,12 +197,14 @@ def closing_frames(run: LiveRun, end: RunEnd) -> list[ServerFrame]:
                     run_id=run.run_id,
                     message_id=message_id,
                     sequence=sequence,
-                    partial_text=end.answer,
+                    partial_text=end.answer if message_id is not None else "",
                     stop_request_id=stop_request_id,
                 )
             )
         case Interrupted():
             pass
+        case _:
+            assert_never(outcome)
     frames.append(
         CompletionDone(
             request_id=run.request_id,

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CHUNK_CHARACTERS: Final = 16384
 """A longer delta is told in several chunks, so that one token of megabytes is no frame of megabytes."""
 
+_MOST_TOKENS: Final = 2**31 - 1
+"""What a row can hold; an upstream that counts more is not to be believed anyhow."""
+
 
 class OpenCall(Struct):
     """A tool call that the model is still writing."""
@@ -124,7 +127,8 @@ class Turn:
                 if len(text) <= CHUNK_CHARACTERS:
                     return self._tell_text(text)
                 return [frame for piece in _pieces(text) for frame in self._tell_text(piece)]
-            case ThinkingDelta() if not self._reasoning:
+            case ThinkingDelta(text=text) if not self._reasoning:
+                self.characters += len(text)
                 return []
             case ThinkingDelta(text=text):
                 self._thinking.append(text)
@@ -141,8 +145,8 @@ class Turn:
             case ToolCallDelta():
                 return self._tell_call(event)
             case UsageReport():
-                self.input_tokens = event.input_tokens
-                self.output_tokens = event.output_tokens
+                self.input_tokens = min(event.input_tokens, _MOST_TOKENS)
+                self.output_tokens = min(event.output_tokens, _MOST_TOKENS)
                 return []
             case TurnFinished(reason=reason):
                 self.finish = reason

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from server.llm.catalog import Catalog
     from server.metrics import Metrics
     from server.settings import Settings
+    from storage.records import SessionSeed
     from storage.store import Store
 
 __all__ = ["Call", "Conversations", "RestContext"]
@@ -31,6 +32,10 @@ class Conversations(Protocol):
 
     async def call(self, resource_id: str, owner: str, command: Any, *, create: bool = False) -> Any:
         """Have a resource's actor carry out a command; a Fault is the client's to see."""
+        ...
+
+    async def create(self, seed: SessionSeed) -> None:
+        """Make a session's row; Fault ``session_exists``."""
         ...
 
 

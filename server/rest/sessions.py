@@ -36,7 +36,7 @@ _BY_ACTOR: Final = (*_AWAY, ErrorCode.DRAINING, ErrorCode.OVERLOADED, ErrorCode.
     ownership=Ownership.CALLER,
     body=schemas.CreateSession,
     response=schemas.SessionCreated,
-    errors=(*_AWAY, ErrorCode.SESSION_EXISTS),
+    errors=(*_BY_ACTOR, ErrorCode.SESSION_EXISTS),
 )
 async def create_session(call: Call[NoQuery, schemas.CreateSession]) -> schemas.SessionCreated:
     """Make a session."""
@@ -50,7 +50,7 @@ async def create_session(call: Call[NoQuery, schemas.CreateSession]) -> schemas.
         metadata=wanted.metadata,
         linked_plan_ids=_without_repeats(wanted.linked_plan_ids),
     )
-    await call.context.store.sessions.create(seed)
+    await call.context.registry.create(seed)
     return schemas.SessionCreated(seed.session_id)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from protocol.codes import CloseCode
-from server.actors.attachment import Attachment
+from server.actors.attachment import Attachment, Flusher
 from server.actors.holding import Held, Holding, Newcomer
 from server.actors.outbox import Budget, Outbox
+from server.metrics import Metrics
 
 if TYPE_CHECKING:
     from protocol.server_frames import ServerFrame
@@ -52,7 +53,15 @@ class Door:
     ) -> Attachment | Held:
         def attach() -> Attachment:
             self.count += 1
-            return Attachment(self.count, peer, self.outbox, 0, client_id=client_id, slow_bytes=100)
+            return Attachment(
+                self.count,
+                peer,
+                self.outbox,
+                0,
+                client_id=client_id,
+                slow_bytes=100,
+                flusher=Flusher(Metrics()),
+            )
 
         return await self.holding.admit(Newcomer(peer, client_id, takeover, attach))
 

@@ -12,15 +12,14 @@ import pytest
 
 from protocol.ids import new_ulid
 from server.access import Access
-from server.actors.attachment import Flusher
-from server.actors.base import Services
-from server.actors.outbox import Budget
 from server.actors.registry import Registry
+from server.app import make_services
 from server.gate import serve_gate
 from server.llm.catalog import open_catalog
 from server.metrics import Metrics
 from server.rest.app import RestContext, create_app
 from server.settings import Settings
+from server.tools.registry import open_toolbox
 from storage.store import Store, open_store
 
 TOKENS = "token-a alice\ntoken-b bob\n"
@@ -56,10 +55,12 @@ async def serving(database_url: str, **settings: Any) -> AsyncIterator[Rest]:
     chosen = Settings(database_url=database_url, **settings)
     metrics, node_id = Metrics(), new_ulid()
     access = Access.from_settings(chosen)
-    async with open_store(database_url, node_id=node_id) as store, open_catalog(chosen) as catalog:
-        services = Services(
-            chosen, store, catalog, metrics, Flusher(metrics), Budget(chosen.outbox_total_bytes)
-        )
+    async with (
+        open_store(database_url, node_id=node_id) as store,
+        open_catalog(chosen) as catalog,
+        open_toolbox(chosen) as toolbox,
+    ):
+        services = make_services(chosen, store, catalog, toolbox, metrics)
         async with Registry(services).running() as registry:
             app = create_app(RestContext(chosen, access, store, registry, catalog, metrics))
             async with serve_gate(

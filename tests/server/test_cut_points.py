@@ -16,14 +16,15 @@ from protocol.codec import encode
 from protocol.codes import CloseCode
 from protocol.ids import new_ulid
 from protocol.session import MessageRole
-from server.actors.attachment import Attachment, Flusher
-from server.actors.base import Finish, Services
+from server.actors.attachment import Attachment
+from server.actors.base import Finish
 from server.actors.conversation_actor import ConversationActor
-from server.actors.outbox import Budget
 from server.actors.resume import Wish
+from server.app import make_services
 from server.llm.catalog import open_catalog
 from server.metrics import Metrics
 from server.settings import load_settings
+from server.tools.registry import open_toolbox
 from storage.store import open_store
 from tests.harness.assemble import assemble
 from tests.harness.peer import MemoryPeer, unwire
@@ -56,8 +57,12 @@ class Recording(ConversationActor):
 async def live_actor(database_url: str) -> AsyncIterator[tuple[Recording, MemoryPeer, Attachment]]:
     settings = load_settings(None, {}, scripts=SCRIPTS)
     metrics = Metrics()
-    async with open_store(database_url) as store, open_catalog(settings) as catalog:
-        services = Services(settings, store, catalog, metrics, Flusher(metrics), Budget(1 << 30))
+    async with (
+        open_store(database_url) as store,
+        open_catalog(settings) as catalog,
+        open_toolbox(settings) as toolbox,
+    ):
+        services = make_services(settings, store, catalog, toolbox, metrics)
         actor = Recording(new_ulid(), "local", services, None)
         peer = MemoryPeer()
         async with anyio.create_task_group() as group:
@@ -91,8 +96,11 @@ async def test_CN7_prefix_and_snapshot_and_rest_assemble_to_the_same_messages(da
         actor.submit(attachment, ask("slow"))
         await frames_until(peer, "completion_init", 5)
         actor.submit(attachment, say("while it runs"))
-        actor.submit(attachment, ask("hello"))
-        await frames_until(peer, "completion_queued", 4)
+        waits = ask("hello")
+        actor.submit(attachment, waits)
+        async with asyncio.timeout(20):
+            while waits.request_id not in {f.get("request_id") for f in peer.frames}:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.005)
         actor.submit(attachment, StopCompletion(request_id=new_ulid()))
         await frames_until(peer, "completion_done", 6)
         actor.submit(attachment, ask("slower"))

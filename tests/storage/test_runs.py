@@ -141,7 +141,7 @@ async def test_ST3_a_stop_is_remembered_with_the_run_it_ended(database_url: str)
         session_id, run = await begun(store)
         stop = RequestKey(session_id, "s1", "stop_completion", "00", {"partial_text": "par"})
         end = end_of(run, 1, "par", status=RunStatus.STOPPED, finish=FinishReason.STOPPED)
-        await store.runs.finish(session_id, 1, end, stop)
+        await store.runs.finish(session_id, 1, end, [stop])
         record = await store.sessions.find_request(session_id, "s1")
         assert record is not None
         assert (record.run_id, record.outcome) == (run.run_id, {"partial_text": "par"})
@@ -220,9 +220,9 @@ async def test_TL5_one_decision_counts_and_its_request_is_remembered(database_ur
             decided_by=OWNER,
         )
         key = request(session_id, "d1", "confirm_tool")
-        await store.runs.commit_turn(session_id, 1, TurnWrite(tools=(decided,), request=key))
+        await store.runs.commit_turn(session_id, 1, TurnWrite(tools=(decided,), requests=(key,)))
         with pytest.raises(DuplicateRequest):
-            await store.runs.commit_turn(session_id, 1, TurnWrite(tools=(waiting,), request=key))
+            await store.runs.commit_turn(session_id, 1, TurnWrite(tools=(waiting,), requests=(key,)))
         claimed = await store.sessions.claim(session_id, OWNER)
         assert claimed is not None
         assert [(t.confirmation_state, t.decided_by, t.run_id) for t in claimed.tools] == [
