@@ -118,6 +118,11 @@ class Connection:
         """Whether the present connection, or the last one, came as far as offering tools."""
         self._calls: set[anyio.CancelScope] = set()
 
+    @property
+    def longest_s(self) -> float:
+        """How long a call may take, with the time that it waits for the server to be there."""
+        return self.server.timeout_ms / 1000 + self._pace.patience_s
+
     def find(self, full_name: str) -> Tool | None:
         """The tool; while the server has never answered, a stand-in for whatever it will be."""
         tool = self.tools.get(full_name)
@@ -227,7 +232,8 @@ class Connection:
             raise ToolFault(f"the MCP server {self.name} has no such tool")
         from server.tools import mcp_client as sdk
 
-        with anyio.CancelScope() as scope:
+        limit_s = self.server.timeout_ms / 1000
+        with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
             self._calls.add(scope)
             try:
                 return await sdk.call_tool(client, tool.remote.name, arguments)
@@ -236,6 +242,8 @@ class Connection:
                 raise ToolFault(f"the MCP server {self.name} answered: {error}") from None
             finally:
                 self._calls.discard(scope)
+        if anyio.current_time() >= scope.deadline:
+            raise ToolFault(f"{full_name} took longer than {limit_s:g} s", ErrorCode.TOOL_TIMEOUT)
         raise ToolFault(
             f"the MCP server {self.name} was lost during the call; whether it took effect is not known"
         )
@@ -260,8 +268,7 @@ class McpTool(Tool):
         self.description = "" if remote is None else remote.description
         self.parameters = {"type": "object", "properties": {}} if remote is None else remote.parameters
         self.policy = connection.policy_of(own_name)
-        # A call that waits for the server is not cut short by its own limit.
-        self.timeout_s = connection.server.timeout_ms / 1000
+        self.timeout_s = connection.longest_s
         self.expires_s = connection.server.expires_s
         self._connection = connection
         self._validator: Any = (
@@ -299,7 +306,7 @@ def _read(arguments: str) -> dict[str, Any]:
     try:
         return read_object(arguments)
     except InvalidArguments as error:
-        raise ToolFault(f"invalid arguments: {error}", ErrorCode.TOOL_FAILED) from None
+        raise ToolFault(f"invalid arguments: {error}") from None
 
 
 def _import_client() -> ModuleType:
