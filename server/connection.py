@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
 import structlog
-from msgspec import UNSET
 from websockets.exceptions import ConnectionClosed
 
 from protocol.client_frames import Ack, Ping
-from protocol.codec import FrameLimits, decode_client_frame
+from protocol.codec import FrameLimits, decode_client_frame, decode_project_frame
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import BadFrame, Fault
 from protocol.ids import new_ulid, utc_now
 from protocol.server_frames import Pong, error_frame
 from server.actors.holding import Held
+from server.actors.kinds import Kind
+from server.actors.project import Addressed
 from server.rate import TokenBucket
 from server.router import is_socket_path, parse_target
 
@@ -105,7 +107,7 @@ class Connections:
                 self._metrics.slow_closes.inc()
 
     async def _hold(self, socket: Socket, route: Route, principal: Principal) -> None:
-        async with self._registry.use(route.resource_id, principal.name) as actor:
+        async with self._registry.use(route.resource_id, principal.name, kind=route.kind) as actor:
             socket.lost = partial(_detach, socket, actor)
             admitted = await actor.admit(socket, route.wish)
             if isinstance(admitted, Held):
@@ -116,13 +118,13 @@ class Connections:
                 )
             timer = _expiry_timer(socket, principal)
             try:
-                await self._read(socket, actor, admitted)
+                await self._read(socket, actor, admitted, _DECODERS[route.kind])
             finally:
                 _detach(socket, actor)
                 if timer is not None:
                     timer.cancel()
 
-    async def _read(self, socket: Socket, actor: Actor, attachment: Attachment) -> None:
+    async def _read(self, socket: Socket, actor: Actor, attachment: Attachment, decode: _Decode) -> None:
         loop = asyncio.get_running_loop()
         settings = self._settings
         bucket = TokenBucket(settings.rate_burst, settings.rate_per_s, loop.time())
@@ -135,7 +137,7 @@ class Connections:
                     socket.close_soon(CloseCode.UNSUPPORTED_DATA, "frames are text")
                     return
                 try:
-                    frame = decode_client_frame(message.encode(), limits=self._limits)
+                    frame = decode(message.encode(), self._limits)
                 except BadFrame as bad:
                     fault: Fault = bad
                     self._metrics.bad_frames.inc()
@@ -155,15 +157,32 @@ class Connections:
                     self._take(socket, actor, attachment, frame, bucket.take(loop.time()))
 
     @staticmethod
-    def _take(socket: Socket, actor: Actor, attachment: Attachment, frame: ClientFrame, wait_ms: int) -> None:
+    def _take(
+        socket: Socket, actor: Actor, attachment: Attachment, frame: ClientFrame | Addressed, wait_ms: int
+    ) -> None:
         """Answer a frame of the connection itself, or hand one of the resource to its actor."""
         if wait_ms:
-            fault = Fault(ErrorCode.RATE_LIMITED, retry_after_ms=wait_ms)
-            socket.tell(error_frame(fault, request_id=getattr(frame, "request_id", UNSET)))
+            actor.refuse(attachment, frame, Fault(ErrorCode.RATE_LIMITED, retry_after_ms=wait_ms))
         elif isinstance(frame, Ping):
             socket.tell(Pong(t=frame.t))
         else:
             actor.submit(attachment, frame)
+
+
+def _from_conversation(data: bytes, limits: FrameLimits) -> ClientFrame:
+    return decode_client_frame(data, limits=limits)
+
+
+def _from_project(data: bytes, limits: FrameLimits) -> ClientFrame | Addressed:
+    address, frame = decode_project_frame(data, limits=limits)
+    return frame if address is None else Addressed(address, frame)
+
+
+_Decode: TypeAlias = Callable[[bytes, FrameLimits], "ClientFrame | Addressed"]
+_DECODERS: Final[Mapping[Kind, _Decode]] = {
+    Kind.CONVERSATION: _from_conversation,
+    Kind.PROJECT: _from_project,
+}
 
 
 def _detach(socket: Socket, actor: Actor) -> None:

@@ -9,8 +9,10 @@ from urllib.parse import parse_qs
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
 from protocol.ids import is_ulid
+from server.actors.kinds import Kind
 from server.actors.resume import Wish
 
+_KINDS: Final = {"conversations": Kind.CONVERSATION, "projects": Kind.PROJECT}
 _TARGET: Final = re.compile(r"/ws/(conversations|projects)/([^/?#]*)(?:\?([^#]*))?\Z")
 _CLIENT_ID_CHARACTERS: Final = 64
 _POSITION: Final = re.compile(r"[0-9]{1,18}\Z")
@@ -19,6 +21,7 @@ _POSITION: Final = re.compile(r"[0-9]{1,18}\Z")
 class Route(NamedTuple):
     """Where a connection goes."""
 
+    kind: Kind
     resource_id: str
     wish: Wish
     query: dict[str, str]
@@ -34,18 +37,16 @@ def parse_target(target: str) -> Route:
 
     Raises:
         Fault: ``invalid_request`` (closes with 4400): the id is no ULID, or a parameter is malformed.
-            ``not_found`` (4404): this kind of resource is not served.
+            ``not_found`` (4404): no such kind of resource.
     """
     match = _TARGET.match(target)
     if match is None:
         raise Fault(ErrorCode.NOT_FOUND, "no such resource")
-    kind, resource_id, parameters = match.groups()
+    place, resource_id, parameters = match.groups()
     if not is_ulid(resource_id):
         raise Fault(ErrorCode.INVALID_REQUEST, "the id in the path must be a ULID: 26 upper-case characters")
-    if kind == "projects":
-        raise Fault(ErrorCode.NOT_FOUND, "projects are not served by this version")
     query = {name: values[-1] for name, values in parse_qs(parameters or "", keep_blank_values=True).items()}
-    return Route(resource_id, _wish(query), query)
+    return Route(_KINDS[place], resource_id, _wish(query), query)
 
 
 def _wish(query: dict[str, str]) -> Wish:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from protocol.client_frames import ClientFrame
     from protocol.server_frames import Snapshot
     from server.actors.attachment import Flusher, Peer
     from server.actors.holding import Held
+    from server.actors.kinds import Kind
     from server.actors.outbox import Budget
     from server.actors.resume import Wish
     from server.agents import Agent
@@ -62,10 +62,10 @@ class Services(NamedTuple):
 
 
 class FromSocket(NamedTuple):
-    """A frame of the holder."""
+    """A frame of the holder; a project's has its address with it."""
 
     attachment: Attachment
-    frame: ClientFrame
+    frame: Any
 
 
 class Call(NamedTuple):
@@ -113,7 +113,7 @@ class Actor(ABC):
     - Admission and detachment are synchronous, so that a connection comes and goes in one turn of the loop.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[Kind]
 
     def __init__(self, resource_id: str, owner: str, services: Services) -> None:
         settings = services.settings
@@ -248,13 +248,20 @@ class Actor(ABC):
         """A connection is over; late or repeated calls do nothing (CN2)."""
         self.holding.release(attachment)
 
-    def submit(self, attachment: Attachment, frame: ClientFrame) -> None:
+    def submit(self, attachment: Attachment, frame: Any) -> None:
         """Take a frame of the holder; one of a former holder is dropped, one too many is refused at once."""
         if attachment.detached:
             return
         if not self.mailbox.offer(FromSocket(attachment, frame)):
-            fault = Fault(ErrorCode.RATE_LIMITED, "too much to do for this resource", retry_after_ms=1000)
-            attachment.peer.tell(error_frame(fault, request_id=getattr(frame, "request_id", UNSET)))
+            self.refuse(
+                attachment,
+                frame,
+                Fault(ErrorCode.RATE_LIMITED, "too much to do for this resource", retry_after_ms=1000),
+            )
+
+    def refuse(self, attachment: Attachment, frame: Any, fault: Fault) -> None:
+        """Tell the sender of a frame that it was not taken."""
+        attachment.peer.tell(error_frame(fault, request_id=getattr(frame, "request_id", UNSET)))
 
     def acknowledge(self, attachment: Attachment, seq: int) -> None:
         """The client has everything up to ``seq``; nobody can have more than was handed over."""

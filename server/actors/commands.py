@@ -42,6 +42,11 @@ class UpdateSession(Struct, frozen=True, kw_only=True):
     linked_plan_ids: tuple[str, ...] | UnsetType = UNSET
 
 
+class DeleteProject(Struct, frozen=True):
+    """Delete a project for good, with its canvas and its conversations; what runs ends with it, the holder is
+    closed with 4404. Results in ``None``."""
+
+
 class DeleteSession(Struct, frozen=True):
     """Delete the session for good; what runs ends with it, the holder is closed with 4404. Results in
     ``None``."""

@@ -23,6 +23,7 @@ from server.actors.commands import (
 from server.actors.completions import Over, TryAgain
 from server.actors.conversation import Conversation
 from server.actors.host import Host
+from server.actors.kinds import Kind
 from server.actors.ledger import Draft
 from server.actors.progress import Asked
 from server.actors.requests import check_same
@@ -36,13 +37,27 @@ if TYPE_CHECKING:
 class ConversationActor(Actor):
     """One conversation that belongs to itself."""
 
-    kind: ClassVar[str] = "conversation"
+    kind: ClassVar[Kind] = Kind.CONVERSATION
 
     def __init__(self, resource_id: str, owner: str, services: Services, claimed: Claimed | None) -> None:
         super().__init__(resource_id, owner, services)
         host = Host(services, self.emit, self.mailbox.put, self.spawn)
         self.conversation = Conversation(host, resource_id, resource_id, owner, claimed)
         self._history = not self.conversation.ledger.empty
+
+    @classmethod
+    async def load(
+        cls, resource_id: str, owner: str, services: Services, *, create: bool
+    ) -> ConversationActor:
+        """Take a session over.
+
+        Raises:
+            Fault: ``not_found``, ``use_project_socket``, ``storage_unavailable``.
+        """
+        claimed = await services.store.sessions.claim(resource_id, owner, services.settings.context_messages)
+        if claimed is None and not create:
+            raise Fault(ErrorCode.NOT_FOUND)
+        return cls(resource_id, owner, services, claimed)
 
     async def handle(self, message: Any) -> None:
         """Handle a frame of the holder, a command of REST, or what the conversation told itself."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import anyio
 import structlog
@@ -21,6 +21,8 @@ from protocol.server_frames import Draining
 from server.actors.base import Actor, Doubt, Finish, Gone
 from server.actors.commands import CreateSession
 from server.actors.conversation_actor import ConversationActor
+from server.actors.kinds import Kind
+from server.actors.project import ProjectActor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,6 +35,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _SWEEP_S: Final = 1.0
+
+
+class _Key(NamedTuple):
+    """What names a resource: a project and a conversation may have the same id (CN4)."""
+
+    kind: Kind
+    id: str
+
+
+def _key_of(actor: Actor) -> _Key:
+    return _Key(actor.kind, actor.resource_id)
+
+
+_LOADS: Final = {Kind.CONVERSATION: ConversationActor.load, Kind.PROJECT: ProjectActor.load}
 
 
 class _Loading:
@@ -64,7 +80,7 @@ class Registry:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[_Key, _Entry] = {}
         self._group: TaskGroup | None = None
         self._draining = False
         self._exceeded = anyio.Event()
@@ -84,7 +100,9 @@ class Registry:
                 self._group.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def use(self, resource_id: str, owner: str, *, create: bool = True) -> AsyncIterator[Actor]:
+    async def use(
+        self, resource_id: str, owner: str, *, kind: Kind = Kind.CONVERSATION, create: bool = True
+    ) -> AsyncIterator[Actor]:
         """The actor of a resource, kept in memory while the context is open.
 
         Args:
@@ -95,7 +113,7 @@ class Registry:
         Raises:
             Fault: ``not_found``, ``use_project_socket``, ``storage_unavailable``, ``draining``.
         """
-        actor = await self._find(resource_id, owner, create=create)
+        actor = await self._find(_Key(kind, resource_id), owner, create=create)
         try:
             yield actor
         finally:
@@ -105,7 +123,15 @@ class Registry:
                 if not actor.saved and actor.idle:
                     self._stop(actor)
 
-    async def call(self, resource_id: str, owner: str, command: Any, *, create: bool = False) -> Any:
+    async def call(
+        self,
+        resource_id: str,
+        owner: str,
+        command: Any,
+        *,
+        kind: Kind = Kind.CONVERSATION,
+        create: bool = False,
+    ) -> Any:
         """Have a resource's actor carry out a command; finds the next actor when one ends before it came to
         it.
 
@@ -113,7 +139,7 @@ class Registry:
             Fault: As :meth:`use`, what the command refuses, or ``overloaded``.
         """
         for _attempt in range(3):
-            async with self.use(resource_id, owner, create=create) as actor:
+            async with self.use(resource_id, owner, kind=kind, create=create) as actor:
                 try:
                     return await actor.call(command)
                 except Gone:
@@ -126,7 +152,7 @@ class Registry:
         Raises:
             Fault: ``session_exists``, ``not_found``, ``storage_unavailable``.
         """
-        if isinstance(self._entries.get(seed.session_id), Actor):
+        if isinstance(self._entries.get(_Key(Kind.CONVERSATION, seed.session_id)), Actor):
             await self.call(seed.session_id, seed.owner, CreateSession(seed), create=True)
         else:
             await self._services.store.sessions.create(seed)
@@ -176,9 +202,9 @@ class Registry:
             else:
                 self._stop(entry)
 
-    async def _find(self, resource_id: str, owner: str, *, create: bool) -> Actor:
+    async def _find(self, key: _Key, owner: str, *, create: bool) -> Actor:
         while True:
-            entry = self._entries.get(resource_id)
+            entry = self._entries.get(key)
             if isinstance(entry, _Loading | _Stopping):
                 await entry.done.wait()
                 continue
@@ -186,33 +212,28 @@ class Registry:
                 await entry.gone.wait()
                 continue
             if entry is None:
-                entry = await self._load(resource_id, owner, create=create)
+                entry = await self._load(key, owner, create=create)
             elif entry.owner != owner or (not create and not entry.saved):
                 raise Fault(ErrorCode.NOT_FOUND)
             entry.users += 1
             return entry
 
-    async def _load(self, resource_id: str, owner: str, *, create: bool) -> Actor:
+    async def _load(self, key: _Key, owner: str, *, create: bool) -> Actor:
         if self._draining:
             raise Fault(ErrorCode.DRAINING)
-        loading = self._entries[resource_id] = _Loading()
+        loading = self._entries[key] = _Loading()
         try:
-            services = self._services
-            claimed = await services.store.sessions.claim(
-                resource_id, owner, services.settings.context_messages
-            )
-            if claimed is None and not create:
-                raise Fault(ErrorCode.NOT_FOUND)
+            actor = await _LOADS[key.kind](key.id, owner, self._services, create=create)
             if self._draining:
                 raise Fault(ErrorCode.DRAINING)
-            actor = self._entries[resource_id] = ConversationActor(resource_id, owner, services, claimed)
+            self._entries[key] = actor
         finally:
-            if self._entries[resource_id] is loading:
-                del self._entries[resource_id]
+            if self._entries[key] is loading:
+                del self._entries[key]
             loading.done.set()
         assert self._group is not None
         self._services.metrics.resources.labels(actor.kind).inc()
-        self._group.start_soon(self._run, actor, name=f"{actor.kind} {resource_id}")
+        self._group.start_soon(self._run, actor, name=f"{actor.kind} {key.id}")
         return actor
 
     async def _run(self, actor: Actor) -> None:
@@ -222,19 +243,21 @@ class Registry:
         except Exception:
             log.exception("actor failed", kind=actor.kind, resource=actor.resource_id)
         finally:
-            entry = self._entries.get(actor.resource_id)
+            key = _key_of(actor)
+            entry = self._entries.get(key)
             if isinstance(entry, _Stopping):
                 entry.done.set()
             if entry is actor or isinstance(entry, _Stopping):
-                del self._entries[actor.resource_id]
+                del self._entries[key]
             actor.gone.set()
             self._services.metrics.resources.labels(actor.kind).dec()
 
     def _stop(self, actor: Actor) -> None:
         """Mark the entry as stopping, in this turn, and have the actor end."""
-        if self._entries.get(actor.resource_id) is not actor:
+        key = _key_of(actor)
+        if self._entries.get(key) is not actor:
             return
-        self._entries[actor.resource_id] = _Stopping()
+        self._entries[key] = _Stopping()
         actor.mailbox.put(Finish(CloseCode.RESTARTING, "the server restarts"))
 
     async def _sweep(self) -> None:

@@ -6,12 +6,14 @@ What becomes of a batch is decided in :mod:`server.canvas.plan`, which changes n
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from protocol.canvas import Edge, Node
+from protocol.canvas import Edge, EntityKind, Node
 from server.canvas.merge import json_bytes
 
 
@@ -43,6 +45,15 @@ class Change(Struct, frozen=True, kw_only=True):
     """By id, the size of ``data`` of each entity that is put."""
 
 
+class Page(NamedTuple):
+    """Some of a canvas: nodes before edges, each in the order of their ids, which is that of their making."""
+
+    nodes: list[Node]
+    edges: list[Edge]
+    last: tuple[EntityKind, str] | None
+    """What the next page comes after; ``None`` at the end."""
+
+
 class Canvas:
     """The nodes and edges of one canvas; changes only by :meth:`apply`.
 
@@ -70,6 +81,32 @@ class Canvas:
     def size_of(self, entity_id: str) -> int:
         """The size of an entity's ``data``; 0 when it is not there."""
         return self._sizes.get(entity_id, 0)
+
+    def page(self, after: tuple[EntityKind, str | None], *, max_items: int, max_data_bytes: int) -> Page:
+        """What comes after a node or an edge, as much as fits; at least one entity, if there is one.
+
+        What is made while somebody turns the pages comes on a later one.
+        """
+        kind, after_id = after
+        nodes: list[Node] = []
+        edges: list[Edge] = []
+        size = 0
+        last: tuple[EntityKind, str] | None = None
+        for here in (EntityKind.NODE, EntityKind.EDGE):
+            if (here, kind) == (EntityKind.NODE, EntityKind.EDGE):
+                continue
+            ids = sorted(self.nodes if here is EntityKind.NODE else self.edges)
+            start = 0 if after_id is None or here is not kind else bisect_right(ids, after_id)
+            for entity_id in ids[start:]:
+                size += self._sizes[entity_id]
+                if last is not None and (len(nodes) + len(edges) == max_items or size > max_data_bytes):
+                    return Page(nodes, edges, last)
+                last = (here, entity_id)
+                if here is EntityKind.NODE:
+                    nodes.append(self.nodes[entity_id])
+                else:
+                    edges.append(self.edges[entity_id])
+        return Page(nodes, edges, None)
 
     def apply(self, change: Change) -> None:
         """Take over a change that was planned on this very version."""

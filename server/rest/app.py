@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
-from server.rest import operations, pages, sessions
+from server.rest import operations, pages, projects, sessions
 from server.rest.context import RestContext
 from server.rest.declare import Operation
 from server.rest.envelope import failure, internal
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS", "RestContext", "create_app"]
 
-OPERATIONS: Final[tuple[Operation, ...]] = (*operations.ROUTES, *sessions.ROUTES, *pages.ROUTES)
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *operations.ROUTES,
+    *sessions.ROUTES,
+    *projects.ROUTES,
+    *pages.ROUTES,
+)
 """Every route of the server."""
 
 _CORS_METHODS: Final = ("GET", "POST", "PATCH", "DELETE")

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from server.actors.kinds import Kind
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -30,7 +32,15 @@ class Conversations(Protocol):
         """Whether the server is about to go away."""
         ...
 
-    async def call(self, resource_id: str, owner: str, command: Any, *, create: bool = False) -> Any:
+    async def call(
+        self,
+        resource_id: str,
+        owner: str,
+        command: Any,
+        *,
+        kind: Kind = Kind.CONVERSATION,
+        create: bool = False,
+    ) -> Any:
         """Have a resource's actor carry out a command; a Fault is the client's to see."""
         ...
 
@@ -77,3 +87,8 @@ class Call(Generic[Q, B]):
     def session_id(self) -> str:
         """The session in the path; well-formed."""
         return self.path["sessionId"]
+
+    @property
+    def project_id(self) -> str:
+        """The project in the path; a ULID."""
+        return self.path["projectId"]

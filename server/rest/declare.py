@@ -37,6 +37,13 @@ class Ownership(Enum):
     """The caller's own, all of them or a new one."""
     SESSION = "session"
     """The session in the path, which must be the caller's; another's is answered like one that is not."""
+    PROJECT = "project"
+    """The project in the path, as :attr:`SESSION`."""
+
+    @property
+    def parameter(self) -> str | None:
+        """The parameter that names what must be the caller's."""
+        return {Ownership.SESSION: "sessionId", Ownership.PROJECT: "projectId"}.get(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +90,16 @@ class Operation:
         codes = {*self.errors, ErrorCode.INTERNAL, ErrorCode.FORBIDDEN_ORIGIN}
         if self.ownership is not Ownership.PUBLIC:
             codes.add(ErrorCode.UNAUTHENTICATED)
-        if self.ownership is Ownership.SESSION:
+        if self.ownership.parameter is not None:
             codes.add(ErrorCode.NOT_FOUND)
         if self.has_body:
             codes |= {ErrorCode.INVALID_REQUEST, ErrorCode.TOO_LARGE}
         if self.query is not NoQuery:
             codes.add(ErrorCode.INVALID_REQUEST)
         return tuple(code for code in ErrorCode if code in codes)
+
+
+_OWNED: Final = frozenset(owned.parameter for owned in Ownership if owned.parameter is not None)
 
 
 class Routes:
@@ -146,10 +156,11 @@ def _check(operation: Operation) -> None:
     where = f"{operation.method} {operation.path}"
     if not isinstance(operation.ownership, Ownership):
         raise TypeError(f"{where}: no ownership declared")
-    if operation.ownership is Ownership.SESSION and "sessionId" not in operation.parameters:
-        raise ValueError(f"{where}: the ownership is of a session, the path names none")
+    owned = operation.ownership.parameter
+    if owned is not None and owned not in operation.parameters:
+        raise ValueError(f"{where}: the ownership is of a {operation.ownership.value}, the path names none")
     if operation.ownership is Ownership.PUBLIC and (
-        operation.changing or "sessionId" in operation.parameters
+        operation.changing or not _OWNED.isdisjoint(operation.parameters)
     ):
         raise ValueError(f"{where}: a public route changes nothing and shows nobody's things")
     if operation.has_body and not operation.changing:

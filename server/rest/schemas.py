@@ -210,6 +210,96 @@ class Run(Struct, rename="camel"):
     updated_at: datetime
 
 
+class CreateProject(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A project to be made; without ``projectId`` the server makes one up."""
+
+    project_id: Ulid | None = None
+    metadata: Metadata = {}
+
+
+class ProjectCreated(Struct, rename="camel"):
+    """The id of what was made."""
+
+    project_id: str
+
+
+class ProjectDeleted(Struct, rename="camel"):
+    """What is gone."""
+
+    project_id: str
+
+
+class Project(Struct, rename="camel"):
+    """A project without its canvas and conversations."""
+
+    project_id: str
+    metadata: Metadata
+    canvas_version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class CanvasQuery(Struct, frozen=True, rename="camel"):
+    """Which page of a canvas."""
+
+    limit: Annotated[int, Meta(ge=1, le=200, description="Nodes and edges on a page.")] = 200
+    cursor: Annotated[str | None, Meta(description="`nextCursor` of the page before.")] = None
+
+
+class CanvasPosition(Struct, rename="camel"):
+    """Where a node is, in canvas units."""
+
+    x: float
+    y: float
+
+
+class CanvasSize(Struct, rename="camel"):
+    """How large a node is, in canvas units."""
+
+    width: float
+    height: float
+
+
+class CanvasCreatedBy(Struct, rename="camel"):
+    """The tool call of the model that made an entity."""
+
+    run_id: str
+    tool_call_id: str
+
+
+class CanvasNode(Struct, rename="camel"):
+    """A node."""
+
+    id: str
+    type: str
+    position: CanvasPosition
+    size: CanvasSize | None
+    data: Metadata
+    version: int
+    created_by: CanvasCreatedBy | None
+
+
+class CanvasEdge(Struct, rename="camel"):
+    """An edge; ``source`` and ``target`` are ids of nodes."""
+
+    id: str
+    source: str
+    target: str
+    type: str
+    data: Metadata
+    version: int
+    created_by: CanvasCreatedBy | None
+
+
+class Canvas(Struct, rename="camel"):
+    """A page of a canvas, nodes before edges; ``nextCursor`` is null at the end."""
+
+    nodes: list[CanvasNode]
+    edges: list[CanvasEdge]
+    canvas_version: int
+    next_cursor: str | None
+
+
 class Health(Struct, rename="camel"):
     """That the server is there."""
 

@@ -28,7 +28,7 @@ from server.rest.schemas import NoBody, NoQuery
 __all__ = ["serve_path"]
 
 _LONGEST_ID: Final = 128
-_NOT_FOUND: Final = "There is no such session."
+_NOT_FOUND: Final = "There is no such {}."
 """The same words for every id, so that another's is answered like one that is not there."""
 
 
@@ -57,8 +57,8 @@ async def _answer(context: RestContext, operation: Operation, request: Request) 
     except ClientDisconnect:
         return Response(status_code=400)  # nobody reads it
     except Fault as fault:
-        if fault.code is ErrorCode.NOT_FOUND and operation.ownership is Ownership.SESSION:
-            fault = Fault(ErrorCode.NOT_FOUND, _NOT_FOUND)
+        if fault.code is ErrorCode.NOT_FOUND and operation.ownership.parameter is not None:
+            fault = Fault(ErrorCode.NOT_FOUND, _NOT_FOUND.format(operation.ownership.value))
         return failure(fault)
     except Exception as error:  # noqa: BLE001 - the one place where bugs end
         return internal(error, f"{operation.method} {operation.path}")
@@ -73,6 +73,8 @@ async def _call(context: RestContext, operation: Operation, request: Request) ->
     path: Mapping[str, str] = request.path_params
     if operation.ownership is Ownership.SESSION:
         _check_id(path["sessionId"])
+    elif operation.ownership is Ownership.PROJECT and not is_ulid(path["projectId"]):
+        raise Fault(ErrorCode.NOT_FOUND)
     query = NoQuery() if operation.query is NoQuery else _query(request, operation.query)
     body: Struct = NoBody()
     if operation.has_body:

@@ -46,6 +46,8 @@ class Refused(Exception):
 class Client:
     """One connection to a conversation."""
 
+    place = "conversations"
+
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.connected: Frame = {}
@@ -56,10 +58,10 @@ class Client:
 
     @classmethod
     async def open(
-        cls, ws_url: str, conversation_id: str | None = None, *, token: str | None = None, **query: object
+        cls, ws_url: str, resource_id: str | None = None, *, token: str | None = None, **query: object
     ) -> Self:
         """Connect and be let in; :class:`Refused` otherwise."""
-        path = f"{ws_url}/ws/conversations/{conversation_id or new_ulid()}"
+        path = f"{ws_url}/ws/{cls.place}/{resource_id or new_ulid()}"
         if query:
             path += "?" + urlencode(
                 {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()}

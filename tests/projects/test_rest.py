@@ -1,0 +1,211 @@
+"""Projects over REST, and the model's way to the canvas, on a real store and real actors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from protocol.canvas import CreatedBy
+from protocol.errors import Fault
+from protocol.ids import new_ulid
+from server.actors.kinds import Kind
+from server.actors.project import ProjectActor
+from server.actors.resume import Wish
+from server.canvas.edits import RawBatch
+from tests.harness.peer import MemoryPeer
+from tests.projects.support import change, edge, node
+from tests.rest.conftest import Rest, bearer, serving, tokens_file
+
+__all__ = ["tokens_file"]
+
+BY = CreatedBy(run_id="run-1", tool_call_id="call-1")
+
+
+@asynccontextmanager
+async def project(rest: Rest, project_id: str) -> AsyncIterator[ProjectActor]:
+    async with rest.registry.use(project_id, "local", kind=Kind.PROJECT) as actor:
+        assert isinstance(actor, ProjectActor)
+        yield actor
+
+
+def batch(**lists: list[Any]) -> RawBatch:
+    return RawBatch(**{k: [Raw(msgspec.json.encode(item)) for item in v] for k, v in lists.items()})
+
+
+async def test_a_project_is_made_read_and_deleted(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = (await rest.data("POST", "/api/projects", json={"metadata": {"title": "Plan"}}))[
+            "projectId"
+        ]
+        found = await rest.data("GET", f"/api/projects/{project_id}")
+        assert (found["projectId"], found["metadata"], found["canvasVersion"]) == (
+            project_id,
+            {"title": "Plan"},
+            0,
+        )
+        assert await rest.data("GET", f"/api/projects/{project_id}/canvas") == {
+            "nodes": [],
+            "edges": [],
+            "canvasVersion": 0,
+            "nextCursor": None,
+        }
+        status, body = await rest.call("POST", "/api/projects", json={"projectId": project_id})
+        assert (status, body["error"]["code"]) == (409, "project_exists")
+        assert await rest.data("DELETE", f"/api/projects/{project_id}") == {"projectId": project_id}
+        for method, path in (("GET", ""), ("GET", "/canvas"), ("DELETE", "")):
+            status, body = await rest.call(method, f"/api/projects/{project_id}{path}")
+            assert (status, body["error"]["code"]) == (404, "not_found")
+        status, _ = await rest.call("POST", "/api/projects", json={"projectId": project_id})
+        assert status == 409
+        with pytest.raises(Fault):
+            async with project(rest, project_id):
+                pass
+
+
+async def test_a_canvas_is_read_page_by_page(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        nodes = [node(data={"some_key": {"x": 1}}, created_by=BY) for _ in range(3)]
+        ends = [edge(nodes[0], nodes[1]), edge(nodes[1], nodes[2])]
+        await rest.store.canvases.write(change(project_id, 0, *nodes, *ends))
+        path, seen, cursor = f"/api/projects/{project_id}/canvas", [], None
+        while True:
+            page = await rest.data("GET", path, params={"limit": 2, **({"cursor": cursor} if cursor else {})})
+            assert page["canvasVersion"] == 1
+            seen += [*page["nodes"], *page["edges"]]
+            if (cursor := page["nextCursor"]) is None:
+                break
+        assert [entity["id"] for entity in seen] == [entity.id for entity in (*nodes, *ends)]
+        assert seen[0]["data"] == {"some_key": {"x": 1}}
+        assert seen[0]["createdBy"] == {"runId": "run-1", "toolCallId": "call-1"}
+        for params in ({"limit": 0}, {"limit": 201}, {"cursor": "foreign"}):
+            status, body = await rest.call("GET", path, params=params)
+            assert (status, body["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_another_principals_project_is_answered_like_one_that_is_not_there(
+    database_url: str, tokens_file: Path
+) -> None:
+    async with serving(database_url, tokens_file=tokens_file) as rest:
+        made = await rest.data("POST", "/api/projects", json={}, headers=bearer("token-a"))
+        for project_id in (made["projectId"], new_ulid(), "no-id"):
+            for method, path in (("GET", ""), ("GET", "/canvas"), ("DELETE", "")):
+                answer = await rest.call(
+                    method, f"/api/projects/{project_id}{path}", headers=bearer("token-b")
+                )
+                assert answer == (
+                    404,
+                    {
+                        "success": False,
+                        "error": {"code": "not_found", "message": "There is no such project.", "details": {}},
+                    },
+                )
+        status, _ = await rest.call(
+            "POST", "/api/sessions", json={"projectId": made["projectId"]}, headers=bearer("token-b")
+        )
+        assert status == 404
+
+
+async def test_a_session_of_a_project_is_one_of_its_conversations(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        session_id = await rest.new_session(projectId=project_id)
+        assert (await rest.data("GET", f"/api/projects/{project_id}"))["canvasVersion"] == 0
+        async with project(rest, project_id) as actor:
+            peer = MemoryPeer()
+            await actor.admit(peer, Wish(snapshot=True))
+            (view,) = peer.told[1]["conversations"]
+            assert view["session"]["session_id"] == session_id
+        status, body = await rest.call(
+            "POST", f"/api/sessions/{session_id}/messages", json={"role": "user", "content": "x"}
+        )
+        assert (status, body["error"]["code"]) == (409, "use_project_socket")
+
+
+async def test_deleting_a_project_closes_its_holder(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        async with project(rest, project_id) as actor:
+            peer = MemoryPeer()
+            await actor.admit(peer, Wish())
+            assert (await actor.apply(batch(create_nodes=[{}]), BY)).success
+            await rest.data("DELETE", f"/api/projects/{project_id}")
+            while peer.closed is None:
+                await asyncio.sleep(0)
+        assert peer.closed[0] == 4404
+
+
+async def test_CV5_a_tools_batch_takes_the_same_path_and_is_done_once(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        async with project(rest, project_id) as actor:
+            peer = MemoryPeer()
+            await actor.admit(peer, Wish())
+            wanted = batch(create_nodes=[{"temp_id": "a"}], create_edges=[{"source": "a", "target": "a"}])
+            result = await actor.apply(wanted, BY)
+            assert result.success
+            assert [entity.created_by for entity in (*result.nodes, *result.edges)] == [BY, BY]
+            again = await actor.apply(wanted, BY)
+            assert (again.repeated, again.canvas_version) == (True, 1)
+            assert again.temp_id_mapping == result.temp_id_mapping
+            bad = await actor.apply(
+                batch(create_nodes=[{}], delete_edge_ids=["x"]),
+                CreatedBy(run_id="run-1", tool_call_id="call-2"),
+            )
+            assert not bad.success
+            assert [(p.op, p.kind, p.index, p.field) for p in bad.errors] == [("delete", "edge", 0, "id")]
+            with pytest.raises(Fault) as refused:
+                await actor.apply(batch(create_nodes=[{}] * 501), CreatedBy(run_id="r", tool_call_id="c"))
+            assert refused.value.code == "too_large"
+            with pytest.raises(Fault) as refused:
+                await actor.apply(batch(create_nodes=[{}]), BY)
+            assert refused.value.code == "request_id_conflict"
+            (frame,) = peer.frames
+            assert (frame["type"], frame["domain"], frame["seq"]) == ("canvas_batch_result", "canvas", 1)
+            assert "request_id" not in frame
+        page = await rest.data("GET", f"/api/projects/{project_id}/canvas")
+        assert [entity["createdBy"]["toolCallId"] for entity in (*page["nodes"], *page["edges"])] == [
+            "call-1"
+        ] * 2
+
+
+async def test_a_tool_that_is_cancelled_before_its_turn_changes_nothing(database_url: str) -> None:
+    async with serving(database_url) as rest, project(rest, new_ulid()) as actor:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(actor.apply(batch(create_nodes=[{}]), BY))
+            await asyncio.sleep(0)
+            task.cancel()
+        assert (await actor.apply(batch(create_nodes=[{}]), BY)).canvas_version == 1
+
+
+async def test_idle_conversations_are_let_go_and_come_back(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        ids = [await rest.new_session(projectId=project_id) for _ in range(60)]
+        async with project(rest, project_id) as actor:
+            for session_id in ids:
+                await actor._conversations.use(session_id)
+            assert len(list(actor._conversations)) == 32
+            first = await actor._conversations.use(ids[0])
+            assert first.ledger.session_id == ids[0]
+            assert len(actor._conversations.views()) == 10
+
+
+async def test_a_project_that_never_changed_leaves_no_row(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        async with project(rest, project_id) as actor:
+            peer = MemoryPeer()
+            attachment = await actor.admit(peer, Wish())
+            assert peer.told[0]["resume"] == "fresh"
+            actor.detach(attachment)  # type: ignore[arg-type]
+        status, _ = await rest.call("GET", f"/api/projects/{project_id}")
+        assert status == 404
+        assert not [one for one in rest.registry.live if one.resource_id == project_id]
