@@ -82,7 +82,7 @@ async def test_CN9_one_that_stops_reading_in_mid_replay_is_dropped_without_any_n
     conversation_id = new_ulid()
     client = await Client.open(brisk_server.ws_url, conversation_id)
     await client.say("hello")
-    await client.complete("script/big")
+    await client.complete("script/large")
     await client.close()
     stalled = RawClient(brisk_server, f"/ws/conversations/{conversation_id}?resume=snapshot")
     await asyncio.sleep(0)
