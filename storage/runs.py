@@ -11,7 +11,7 @@ from protocol.run import RunStatus
 from protocol.session import TokenUsage
 from storage.checkpoints import Checkpoints
 from storage.database import Database
-from storage.messages import one_tool, records
+from storage.messages import one_tool, open_tools, records
 from storage.records import (
     NewRun,
     RequestKey,
@@ -22,7 +22,7 @@ from storage.records import (
     TurnWrite,
 )
 from storage.requests import why_not
-from storage.traces import COLUMNS, Traces, found, run_row
+from storage.traces import COLUMNS, Traces, check_known, found, run_row
 
 _START: Final = """
 with locked as (
@@ -161,6 +161,12 @@ update diagnosis_run
    set self_evaluation = coalesce(self_evaluation, '{}') || jsonb_build_object($2::text, $3::jsonb),
        updated_at = now()
  where run_id = $1
+"""
+
+
+_SESSIONS_OF_TOOL: Final = """
+select distinct t.session_id from tool_invocation t join chat_session s using (session_id)
+ where t.tool_call_id = $1 and s.owner = $2 and s.status = 'active' limit 2
 """
 
 
@@ -323,6 +329,18 @@ class Runs(Traces):
         """One tool call of a session, whatever its state."""
         async with self._db.reading() as connection:
             return await one_tool(connection, session_id, tool_call_id)
+
+    async def open_tools(self, session_id: str, owner: str) -> tuple[ToolRecord, ...]:
+        """The tool calls of a session that are not settled. Fault ``not_found``."""
+        async with self._db.reading() as connection:
+            await check_known(connection, session_id, owner)
+            return await open_tools(connection, session_id)
+
+    async def sessions_of_tool(self, tool_call_id: str, owner: str) -> list[str]:
+        """The owner's sessions that have a call of this id; two at the most."""
+        async with self._db.reading() as connection:
+            rows = await connection.fetch(_SESSIONS_OF_TOOL, tool_call_id, owner)
+        return [row[0] for row in rows]
 
     async def set_feedback(self, run_id: str, owner: str, feedback: str) -> RunRow:
         """Bind feedback to a run. Fault ``not_found``."""

@@ -86,7 +86,7 @@ class Traces:
         async with self._db.reading() as connection:
             row = await connection.fetchrow(_LATEST, session_id, owner)
             if row is None:
-                await _check_known(connection, session_id, owner)
+                await check_known(connection, session_id, owner)
                 return None
         return run_row(row)
 
@@ -103,7 +103,7 @@ class Traces:
         if key is not None and not key.isdecimal():
             raise Fault(ErrorCode.INVALID_REQUEST, "this cursor is none of ours")
         async with self._db.reading() as connection:
-            await _check_known(connection, session_id, owner)
+            await check_known(connection, session_id, owner)
             rows = await connection.fetch(_LIST, session_id, at, None if key is None else int(key), limit + 1)
         page = msgspec.convert([dict(row) for row in rows[:limit]], list[RunSummary])
         last = rows[limit - 1] if len(rows) > limit else None
@@ -128,7 +128,7 @@ async def last_run(connection: Connection, session_id: str) -> LastRun | None:
     return None if row is None else msgspec.convert(dict(row), LastRun)
 
 
-async def _check_known(connection: Connection, session_id: str, owner: str) -> None:
+async def check_known(connection: Connection, session_id: str, owner: str) -> None:
     if not await connection.fetchval(_KNOWN, session_id, owner):
         raise Fault(ErrorCode.NOT_FOUND)
 

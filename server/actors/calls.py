@@ -191,11 +191,11 @@ class Calls:
 
     async def decide(
         self, tool_call_id: str, event: Accept | Reject, key: RequestKey
-    ) -> ToolConfirmationProcessed | None:
+    ) -> ToolConfirmationProcessed:
         """Record a decision; a repeat of it is answered the same (TL5).
 
         Returns:
-            The unsequenced answer to a repeat; otherwise nothing, for the outbox told it.
+            What the outbox told, or with ``repeated`` the unsequenced answer to a repeat.
 
         Raises:
             Fault: ``unknown_tool_call``, ``decision_conflict``, ``invalid_message``.
@@ -206,8 +206,7 @@ class Calls:
             call = await self._closed(tool_call_id)
         match settle(call.state, event):
             case Moved(state=state):
-                await self._decided(call._replace(state=state), key)
-                return None
+                return await self._decided(call._replace(state=state), key)
             case Repeated(state=state, decided=decided):
                 answer = _processed(call._replace(state=state), decided, key.request_id)
                 answer.repeated = True
@@ -316,7 +315,7 @@ class Calls:
                 cancelled.append(call._replace(state=outcome.state))
         return cancelled
 
-    async def _decided(self, call: Call, key: RequestKey) -> None:
+    async def _decided(self, call: Call, key: RequestKey) -> ToolConfirmationProcessed:
         decided = decided_of(call.state)
         assert decided is not None
         processed = _processed(call, decided, key.request_id)
@@ -332,6 +331,7 @@ class Calls:
         )
         self._emit(processed)
         self.moved([call], write)
+        return processed
 
     async def _commit(self, calls: Sequence[Call], requests: tuple[RequestKey, ...]) -> None:
         write = await self._ledger.commit(lambda sequence: self.write(calls, sequence, requests=requests))

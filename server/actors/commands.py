@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from protocol.session import MessageRole, SessionMessage
-from storage.records import SessionSeed
+from protocol.tool_call import ConfirmationState, Decision
+from storage.records import ProjectSeed, SessionSeed
 
 
 class AppendFromRest(Struct, frozen=True, kw_only=True):
@@ -42,6 +43,12 @@ class UpdateSession(Struct, frozen=True, kw_only=True):
     linked_plan_ids: tuple[str, ...] | UnsetType = UNSET
 
 
+class CreateProject(Struct, frozen=True):
+    """Make the row of a project whose id a socket minted and nothing has written yet. Results in ``None``."""
+
+    seed: ProjectSeed
+
+
 class DeleteProject(Struct, frozen=True):
     """Delete a project for good, with its canvas and its conversations; what runs ends with it, the holder is
     closed with 4404. Results in ``None``."""
@@ -52,7 +59,27 @@ class DeleteSession(Struct, frozen=True):
     ``None``."""
 
 
+class DecideFromRest(Struct, frozen=True, kw_only=True):
+    """Decide a tool call that waits (TL5). Results in :class:`DecideResult`."""
+
+    tool_call_id: str
+    decision: Decision
+    arguments: str | None = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class DecideResult(Struct, frozen=True):
+    """The decision as recorded, and whether it had been made before."""
+
+    decision: Decision
+    confirmation_state: ConfirmationState
+    arguments_sha256: str
+    repeated: bool
+
+
 class CreateSession(Struct, frozen=True):
-    """Make the row of a session whose id a socket minted and nothing has written yet. Results in ``None``."""
+    """Make the row of a session whose id a socket minted and nothing has written yet; a project's actor makes
+    that of any of its conversations. Results in ``None``."""
 
     seed: SessionSeed

@@ -206,9 +206,10 @@ class Conversation:
                 await self.completions.stop(key, frame.target_request_id, frame.scope)
                 return None
             case ConfirmTool():
-                return await self.decide(
+                processed = await self.decide(
                     frame.tool_call_id, frame.decision, frame.arguments, frame.reason, key
                 )
+                return processed if processed.repeated is True else None
             case _:
                 assert_never(frame)
 
@@ -236,7 +237,7 @@ class Conversation:
         arguments: str | None,
         reason: str | None,
         key: RequestKey,
-    ) -> ToolConfirmationProcessed | None:
+    ) -> ToolConfirmationProcessed:
         """Record a person's decision on a call (TL5); as :meth:`~server.actors.calls.Calls.decide`."""
         now, by = utc_now(), self.ledger.owner
         event = Accept(by, now, arguments) if decision is Decision.ACCEPT else Reject(by, now, reason)
@@ -374,7 +375,7 @@ class Conversation:
             case "stop_completion":
                 frame = await self._stopped_again(record)
             case "confirm_tool":
-                frame = _processed_again(record, key)
+                frame = processed_again(record, key)
             case kind:
                 raise Fault(ErrorCode.INTERNAL, f"no answer to a repeated {kind}")
         frame.repeated = True
@@ -431,7 +432,7 @@ def _with_message(key: RequestKey, message_id: str) -> RequestKey:
     return RequestKey(key.resource_id, key.request_id, key.kind, key.body_sha256, {"message_id": message_id})
 
 
-def _processed_again(record: RequestRecord, key: RequestKey) -> ToolConfirmationProcessed:
+def processed_again(record: RequestRecord, key: RequestKey) -> ToolConfirmationProcessed:
     facts = record.outcome or {}
     return ToolConfirmationProcessed(
         request_id=key.request_id,

@@ -17,11 +17,13 @@ from server.actors.commands import (
     AppendFromRest,
     AppendResult,
     CreateSession,
+    DecideFromRest,
+    DecideResult,
     DeleteSession,
     UpdateSession,
 )
 from server.actors.completions import Over, TryAgain
-from server.actors.conversation import Conversation
+from server.actors.conversation import Conversation, processed_again
 from server.actors.host import Host
 from server.actors.kinds import Kind
 from server.actors.ledger import Draft
@@ -105,6 +107,8 @@ class ConversationActor(Actor):
         match command:
             case AppendFromRest():
                 return await self._append(command)
+            case DecideFromRest():
+                return await self._decide(command)
             case UpdateSession(metadata=metadata, actor_name=actor_name, linked_plan_ids=plans):
                 fields = {"metadata": metadata, "actor_name": actor_name, "linked_plan_ids": plans}
                 return await self.conversation.update({k: v for k, v in fields.items() if v is not UNSET})
@@ -134,6 +138,26 @@ class ConversationActor(Actor):
         except DuplicateRequest as duplicate:
             check_same(duplicate.record, key)
             return AppendResult(await conversation.find_appended(duplicate.record), repeated=True)
+
+    async def _decide(self, command: DecideFromRest) -> DecideResult:
+        frame = ConfirmTool(
+            request_id=command.request_id or f"rest-{new_ulid()}",
+            tool_call_id=command.tool_call_id,
+            decision=command.decision,
+            arguments=command.arguments,
+            reason=command.reason,
+        )
+        conversation, key = self.conversation, self.conversation.key(frame)
+        conversation.completions.known(key)
+        try:
+            done = await conversation.decide(
+                frame.tool_call_id, frame.decision, frame.arguments, frame.reason, key
+            )
+            repeated = done.repeated is True
+        except DuplicateRequest as duplicate:
+            check_same(duplicate.record, key)
+            done, repeated = processed_again(duplicate.record, key), True
+        return DecideResult(done.decision, done.confirmation_state, done.arguments_sha256, repeated)
 
     def owns_run(self, run_id: str) -> bool:
         """Whether a run is running here."""

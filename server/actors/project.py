@@ -25,7 +25,7 @@ from protocol.errors import Fault
 from protocol.ids import new_ulid
 from protocol.server_frames import ConversationListed, ProjectView, ServerFrame, Snapshot, error_frame
 from server.actors.base import Actor, Call, Doubt, Ending, FromSocket
-from server.actors.commands import DeleteProject
+from server.actors.commands import CreateProject, CreateSession, DeleteProject
 from server.actors.kinds import Kind
 from server.actors.project_canvas import ProjectCanvas
 from server.actors.project_conversations import FromConversation, ProjectConversations
@@ -114,8 +114,8 @@ class ProjectActor(Actor):
                     await conversation.handle_own(own)
             case FromTool():
                 await self._apply(message)
-            case Call(command=DeleteProject(), answer=future):
-                await self._delete(future)
+            case Call():
+                await self._call(message)
             case LookAgain():
                 self._timer = None
                 await self._refresh()
@@ -150,7 +150,7 @@ class ProjectActor(Actor):
     async def _in_conversation(self, conversation_id: str, frame: ConversationFrame) -> ServerFrame | None:
         assert isinstance(frame, AppendMessage | RequestCompletion | StopCompletion | ConfirmTool)
         conversation = await self._conversations.use(conversation_id)
-        if self._ledger.seed is not None:
+        if self._ledger.seed is not None and isinstance(frame, AppendMessage | RequestCompletion):
             try:
                 await self._ledger.open()
             finally:
@@ -188,16 +188,40 @@ class ProjectActor(Actor):
         self._ledger.forget_canvas()
         return Fault(ErrorCode.INTERNAL, details={"correlation_id": correlation_id})
 
-    async def _delete(self, answer: asyncio.Future[Any]) -> None:
+    async def _call(self, call: Call) -> None:
+        """Carry a command of REST out and answer it.
+
+        Raises:
+            Ending: The project was deleted.
+        """
+        deleting = isinstance(call.command, DeleteProject)
         try:
-            await self._conversations.finish()
-            await self.services.store.projects.delete(self.resource_id, self.owner)
+            await self._command(call.command)
         except Fault as fault:
-            _settle(answer, fault)
-            return
-        if not answer.done():
-            answer.set_result(None)
-        raise Ending(CloseCode.NOT_FOUND, "deleted")
+            _settle(call.answer, fault)
+            if deleting and fault.code is ErrorCode.NOT_FOUND:
+                raise Ending(CloseCode.NOT_FOUND, "deleted") from None
+            if deleting and isinstance(fault, StorageUnavailable) and fault.outcome_unknown:
+                self._ledger.doubt()
+        else:
+            if not call.answer.done():
+                call.answer.set_result(None)
+            if deleting:
+                raise Ending(CloseCode.NOT_FOUND, "deleted")
+        finally:
+            self._look_again_if_stale()
+
+    async def _command(self, command: Any) -> None:
+        match command:
+            case CreateProject(seed=seed):
+                await self._ledger.create(seed)
+            case CreateSession(seed=session_seed):
+                await self._ledger.open()
+                await self._conversations.create(session_seed)
+            case DeleteProject():
+                await self.services.store.projects.delete(self.resource_id, self.owner)
+            case _:
+                raise TypeError(f"no handling for {type(command).__name__}")
 
     async def _doubt(self, run_id: str) -> None:
         """A checkpoint met another fence: find out whether the conversation is still this actor's."""
@@ -237,6 +261,9 @@ class ProjectActor(Actor):
 
     def refuse(self, attachment: Attachment, frame: Any, fault: Fault) -> None:
         """Tell a frame's sender that it was refused, at its address."""
+        if not isinstance(frame, Addressed):
+            super().refuse(attachment, frame, fault)
+            return
         answer = error_frame(fault, request_id=frame.request_id)
         attachment.peer.tell(_addressed(answer, frame.address))
 

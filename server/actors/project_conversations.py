@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from protocol.server_frames import ConversationView, ServerFrame
     from server.actors.base import Actor
     from server.tools.base import CanvasSeam
-    from storage.records import Claimed
+    from storage.records import Claimed, SessionSeed
 
 _SHOWN: Final = 10
 """How many of those used last a snapshot has (protocol.md, section 9)."""
@@ -75,6 +75,18 @@ class ProjectConversations:
             conversation = self._make(conversation_id, await self._claim(conversation_id))
         self._live[conversation_id] = conversation
         return conversation
+
+    async def create(self, seed: SessionSeed) -> None:
+        """Make the row of a conversation, whether a client has used its id already or not.
+
+        Raises:
+            Fault: ``session_exists``, ``storage_unavailable``.
+        """
+        conversation = self._live.get(seed.session_id)
+        if conversation is None:
+            await self._actor.services.store.sessions.create(seed)
+        else:
+            await conversation.create(seed)
 
     def views(self) -> list[ConversationView]:
         """What a snapshot shows: all with something running, queued or waiting, and the ten used last."""

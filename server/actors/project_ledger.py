@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from protocol.codes import ErrorCode
+from protocol.errors import Fault
 from protocol.ids import utc_now
 from server.canvas.document import Canvas
 from storage.errors import Fenced, StorageUnavailable
@@ -95,14 +97,25 @@ class ProjectLedger:
             Fenced, StorageUnavailable.
         """
         await self.refresh()
+        if self.seed is not None:
+            await self._open(self.seed)
+
+    async def create(self, seed: ProjectSeed) -> None:
+        """Make the row of a project that is only in memory so far.
+
+        Raises:
+            Fault: ``project_exists``.
+            Fenced, StorageUnavailable.
+        """
+        await self.refresh()
         if self.seed is None:
-            return
-        try:
-            await self._store.projects.open(self.seed, self.fence)
-        except StorageUnavailable as fault:
-            self.stale = self.stale or fault.outcome_unknown
-            raise
-        self.seed = None
+            raise Fault(ErrorCode.PROJECT_EXISTS)
+        await self._open(seed)
+        self.metadata, self.created_at = seed.metadata, seed.created_at
+
+    def doubt(self) -> None:
+        """What is committed is not known for certain: have :meth:`refresh` find out."""
+        self.stale = True
 
     async def commit(self, change: Change, request: RequestKey, tell: Callable[[], None]) -> None:
         """Write a change that was planned on the present canvas; ``tell`` is called after its commit.
@@ -154,7 +167,7 @@ class ProjectLedger:
             if self.seed is None:
                 raise Fenced(self.project_id)
             return
-        self.seed, self.fence = None, claimed.fence
+        self.seed, self.fence, self.metadata = None, claimed.fence, claimed.row.metadata
         committed = claimed.row.canvas_version
         if doubtful is not None and committed == doubtful.change.version:
             self._accept(doubtful.change)
@@ -163,6 +176,14 @@ class ProjectLedger:
             self.version = committed
         elif committed != self.version:
             raise Fenced(self.project_id)
+
+    async def _open(self, seed: ProjectSeed) -> None:
+        try:
+            await self._store.projects.open(seed, self.fence)
+        except StorageUnavailable as fault:
+            self.stale = self.stale or fault.outcome_unknown
+            raise
+        self.seed = None
 
     async def _look_within(self, started: float) -> None:
         """Find the outcome out, if it shows while whoever asked still waits."""

@@ -19,7 +19,7 @@ from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
 from protocol.server_frames import Draining
 from server.actors.base import Actor, Doubt, Finish, Gone
-from server.actors.commands import CreateSession
+from server.actors.commands import CreateProject, CreateSession
 from server.actors.conversation_actor import ConversationActor
 from server.actors.kinds import Kind
 from server.actors.project import ProjectActor
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from server.actors.base import Services
-    from storage.records import SessionSeed
+    from storage.records import ProjectSeed, SessionSeed
 
 log = structlog.get_logger(__name__)
 
@@ -147,15 +147,31 @@ class Registry:
         raise Fault(ErrorCode.OVERLOADED, "the owner of this resource moves about", retry_after_ms=500)
 
     async def create(self, seed: SessionSeed) -> None:
-        """Make a session's row; through its actor when a socket has minted that id and holds it.
+        """Make a session's row; through its actor, or its project's, when a socket holds that.
 
         Raises:
             Fault: ``session_exists``, ``not_found``, ``storage_unavailable``.
         """
-        if isinstance(self._entries.get(_Key(Kind.CONVERSATION, seed.session_id)), Actor):
-            await self.call(seed.session_id, seed.owner, CreateSession(seed), create=True)
+        key = _Key(Kind.CONVERSATION, seed.session_id)
+        if seed.project_id is not None:
+            key = _Key(Kind.PROJECT, seed.project_id)
+        if isinstance(self._entries.get(key), Actor):
+            await self.call(key.id, seed.owner, CreateSession(seed), kind=key.kind, create=True)
         else:
             await self._services.store.sessions.create(seed)
+
+    async def create_project(self, seed: ProjectSeed) -> None:
+        """Make a project's row; through its actor when a socket has minted that id and holds it.
+
+        Raises:
+            Fault: ``project_exists``, ``storage_unavailable``.
+        """
+        key = _Key(Kind.PROJECT, seed.project_id)
+        entry = self._entries.get(key)
+        if isinstance(entry, Actor) and entry.owner == seed.owner:
+            await self.call(key.id, seed.owner, CreateProject(seed), kind=key.kind, create=True)
+        else:
+            await self._services.store.projects.create(seed)
 
     @property
     def live(self) -> list[Actor]:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
-from server.rest import operations, pages, projects, sessions
+from server.rest import operations, pages, projects, sessions, tool_calls
 from server.rest.context import RestContext
 from server.rest.declare import Operation
 from server.rest.envelope import failure, internal
@@ -31,6 +31,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *operations.ROUTES,
     *sessions.ROUTES,
     *projects.ROUTES,
+    *tool_calls.ROUTES,
     *pages.ROUTES,
 )
 """Every route of the server."""

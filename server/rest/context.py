@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from server.llm.catalog import Catalog
     from server.metrics import Metrics
     from server.settings import Settings
-    from storage.records import SessionSeed
+    from storage.records import ProjectSeed, SessionSeed
     from storage.store import Store
 
 __all__ = ["Call", "Conversations", "RestContext"]
@@ -46,6 +46,10 @@ class Conversations(Protocol):
 
     async def create(self, seed: SessionSeed) -> None:
         """Make a session's row; Fault ``session_exists``."""
+        ...
+
+    async def create_project(self, seed: ProjectSeed) -> None:
+        """Make a project's row; Fault ``project_exists``."""
         ...
 
 

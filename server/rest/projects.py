@@ -21,6 +21,7 @@ __all__ = ["ROUTES"]
 ROUTES: Final = Routes()
 
 _AWAY: Final = (ErrorCode.STORAGE_UNAVAILABLE,)
+_BY_ACTOR: Final = (*_AWAY, ErrorCode.DRAINING, ErrorCode.OVERLOADED)
 
 
 @ROUTES.declare(
@@ -29,13 +30,13 @@ _AWAY: Final = (ErrorCode.STORAGE_UNAVAILABLE,)
     ownership=Ownership.CALLER,
     body=schemas.CreateProject,
     response=schemas.ProjectCreated,
-    errors=(*_AWAY, ErrorCode.PROJECT_EXISTS),
+    errors=(*_BY_ACTOR, ErrorCode.PROJECT_EXISTS),
 )
 async def create_project(call: Call[NoQuery, schemas.CreateProject]) -> schemas.ProjectCreated:
     """Make a project."""
     wanted = call.body
     seed = ProjectSeed(wanted.project_id or new_ulid(), call.owner, wanted.metadata)
-    await call.context.store.projects.create(seed)
+    await call.context.registry.create_project(seed)
     return schemas.ProjectCreated(seed.project_id)
 
 
@@ -57,7 +58,7 @@ async def get_project(call: Call[NoQuery, NoBody]) -> schemas.Project:
     "/api/projects/{projectId}",
     ownership=Ownership.PROJECT,
     response=schemas.ProjectDeleted,
-    errors=(*_AWAY, ErrorCode.DRAINING, ErrorCode.OVERLOADED),
+    errors=_BY_ACTOR,
 )
 async def delete_project(call: Call[NoQuery, NoBody]) -> schemas.ProjectDeleted:
     """Delete a project with its canvas and conversations for good; their ids are never used again."""
