@@ -54,6 +54,13 @@ class DeleteProject(Struct, frozen=True):
     closed with 4404. Results in ``None``."""
 
 
+class ForConversation(Struct, frozen=True):
+    """A command for one of a project's conversations; results in what it results in."""
+
+    session_id: str
+    command: Any
+
+
 class DeleteSession(Struct, frozen=True):
     """Delete the session for good; what runs ends with it, the holder is closed with 4404. Results in
     ``None``."""

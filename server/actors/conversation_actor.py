@@ -5,31 +5,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec import UNSET
-
 from protocol.client_frames import AppendMessage, ConfirmTool, RequestCompletion, StopCompletion
 from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
-from protocol.ids import new_ulid
-from protocol.server_frames import Origin, Snapshot, error_frame
+from protocol.server_frames import Snapshot, error_frame
 from server.actors.base import Actor, Call, Doubt, Ending, FromSocket
-from server.actors.commands import (
-    AppendFromRest,
-    AppendResult,
-    CreateSession,
-    DecideFromRest,
-    DecideResult,
-    DeleteSession,
-    UpdateSession,
-)
+from server.actors.commands import CreateSession, DeleteSession
 from server.actors.completions import Over, TryAgain
-from server.actors.conversation import Conversation, processed_again
+from server.actors.conversation import Conversation
+from server.actors.conversation_commands import carry_out
 from server.actors.host import Host
 from server.actors.kinds import Kind
-from server.actors.ledger import Draft
 from server.actors.progress import Asked
-from server.actors.requests import check_same
-from storage.errors import DuplicateRequest, Refused, StorageUnavailable
+from storage.errors import Refused, StorageUnavailable
 
 if TYPE_CHECKING:
     from server.actors.base import Services
@@ -102,62 +90,14 @@ class ConversationActor(Actor):
                 raise Ending(CloseCode.NOT_FOUND, "deleted")
 
     async def _command(self, command: Any) -> Any:
-        if not isinstance(command, DeleteSession):
-            await self.conversation.completions.catch_up()
         match command:
-            case AppendFromRest():
-                return await self._append(command)
-            case DecideFromRest():
-                return await self._decide(command)
-            case UpdateSession(metadata=metadata, actor_name=actor_name, linked_plan_ids=plans):
-                fields = {"metadata": metadata, "actor_name": actor_name, "linked_plan_ids": plans}
-                return await self.conversation.update({k: v for k, v in fields.items() if v is not UNSET})
             case CreateSession(seed=seed):
+                await self.conversation.completions.catch_up()
                 return await self.conversation.create(seed)
             case DeleteSession():
                 return await self.services.store.sessions.delete(self.resource_id, self.owner)
             case _:
-                raise TypeError(f"no handling for {type(command).__name__}")
-
-    async def _append(self, command: AppendFromRest) -> AppendResult:
-        try:
-            frame = AppendMessage(
-                request_id=command.request_id or f"rest-{new_ulid()}",
-                role=command.role,
-                content=command.content,
-                tool_call_id=command.tool_call_id,
-                metadata=command.metadata,
-            )
-        except ValueError as error:
-            raise Fault(ErrorCode.INVALID_MESSAGE, str(error)) from error
-        conversation, key = self.conversation, self.conversation.key(frame)
-        conversation.completions.known(key)
-        draft = Draft(frame.role, frame.content, frame.tool_call_id, frame.metadata, key, Origin.REST.value)
-        try:
-            return AppendResult(await conversation.append(draft), repeated=False)
-        except DuplicateRequest as duplicate:
-            check_same(duplicate.record, key)
-            return AppendResult(await conversation.find_appended(duplicate.record), repeated=True)
-
-    async def _decide(self, command: DecideFromRest) -> DecideResult:
-        frame = ConfirmTool(
-            request_id=command.request_id or f"rest-{new_ulid()}",
-            tool_call_id=command.tool_call_id,
-            decision=command.decision,
-            arguments=command.arguments,
-            reason=command.reason,
-        )
-        conversation, key = self.conversation, self.conversation.key(frame)
-        conversation.completions.known(key)
-        try:
-            done = await conversation.decide(
-                frame.tool_call_id, frame.decision, frame.arguments, frame.reason, key
-            )
-            repeated = done.repeated is True
-        except DuplicateRequest as duplicate:
-            check_same(duplicate.record, key)
-            done, repeated = processed_again(duplicate.record, key), True
-        return DecideResult(done.decision, done.confirmation_state, done.arguments_sha256, repeated)
+                return await carry_out(self.conversation, command)
 
     def owns_run(self, run_id: str) -> bool:
         """Whether a run is running here."""

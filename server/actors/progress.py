@@ -92,7 +92,7 @@ class ProgressDesk:
                 return await self._turn_over(run)
             case DecidedCalls(run=run):
                 started = await self._calls.start(self._calls.accepted, run.run_id)
-                return Begun(self._executions(started, run), waits=bool(self._calls.waiting))
+                return Begun(self._executions(started), waits=bool(self._calls.waiting))
             case CallOver(run=run, tool_call_id=tool_call_id, event=event):
                 await self._calls.finish(tool_call_id, event, run.run_id)
                 return None
@@ -124,9 +124,7 @@ class ProgressDesk:
         self._calls.recent.clear()
         self._calls.moved(calls, write, run.request_id)
         running = [call for call in calls if isinstance(call.state, Running)]
-        return Begun(
-            self._executions(running, run), waits=any(waits_for_person(call.state) for call in calls)
-        )
+        return Begun(self._executions(running), waits=any(waits_for_person(call.state) for call in calls))
 
     def _complete(self, run: LiveRun) -> None:
         """Tell that the turn is complete, its calls as they are now; nothing, when only decided calls ran."""
@@ -153,7 +151,7 @@ class ProgressDesk:
             return None
         return tool, agent.policy(tool)
 
-    def _executions(self, calls: Sequence[Call], run: LiveRun) -> tuple[Execution, ...]:
+    def _executions(self, calls: Sequence[Call]) -> tuple[Execution, ...]:
         executions = []
         for call in calls:
             name = call.state.asked.name
@@ -161,7 +159,7 @@ class ProgressDesk:
                 principal=self._ledger.owner,
                 session_id=self._ledger.session_id,
                 project_id=self._ledger.project_id,
-                run_id=run.run_id,
+                run_id=call.run_id,
                 tool_call_id=call.id,
                 store=self._host.services.store,
                 canvas=self._host.canvas,

@@ -25,12 +25,19 @@ from protocol.errors import Fault
 from protocol.ids import new_ulid
 from protocol.server_frames import ConversationListed, ProjectView, ServerFrame, Snapshot, error_frame
 from server.actors.base import Actor, Call, Doubt, Ending, FromSocket
-from server.actors.commands import CreateProject, CreateSession, DeleteProject
+from server.actors.commands import (
+    CreateProject,
+    CreateSession,
+    DeleteProject,
+    DeleteSession,
+    ForConversation,
+)
+from server.actors.conversation_commands import carry_out
 from server.actors.kinds import Kind
 from server.actors.project_canvas import ProjectCanvas
 from server.actors.project_conversations import FromConversation, ProjectConversations
 from server.actors.project_ledger import ProjectLedger
-from storage.errors import Fenced, StorageUnavailable
+from storage.errors import Fenced, Refused, StorageUnavailable
 
 if TYPE_CHECKING:
     from protocol.canvas import CreatedBy
@@ -196,7 +203,7 @@ class ProjectActor(Actor):
         """
         deleting = isinstance(call.command, DeleteProject)
         try:
-            await self._command(call.command)
+            result = await self._command(call.command)
         except Fault as fault:
             _settle(call.answer, fault)
             if deleting and fault.code is ErrorCode.NOT_FOUND:
@@ -205,23 +212,35 @@ class ProjectActor(Actor):
                 self._ledger.doubt()
         else:
             if not call.answer.done():
-                call.answer.set_result(None)
+                call.answer.set_result(result)
             if deleting:
                 raise Ending(CloseCode.NOT_FOUND, "deleted")
         finally:
             self._look_again_if_stale()
 
-    async def _command(self, command: Any) -> None:
+    async def _command(self, command: Any) -> Any:
         match command:
+            case ForConversation():
+                return await self._command_for(command)
             case CreateProject(seed=seed):
-                await self._ledger.create(seed)
+                return await self._ledger.create(seed)
             case CreateSession(seed=session_seed):
                 await self._ledger.open()
-                await self._conversations.create(session_seed)
+                return await self._conversations.create(session_seed)
             case DeleteProject():
-                await self.services.store.projects.delete(self.resource_id, self.owner)
+                return await self.services.store.projects.delete(self.resource_id, self.owner)
             case _:
                 raise TypeError(f"no handling for {type(command).__name__}")
+
+    async def _command_for(self, wanted: ForConversation) -> Any:
+        """A command for a conversation; what the store does to it is its own trouble (CV4)."""
+        conversation = await self._conversations.use(wanted.session_id)
+        try:
+            if isinstance(wanted.command, DeleteSession):
+                return await self._conversations.delete(conversation)
+            return await carry_out(conversation, wanted.command)
+        except (StorageUnavailable, Refused) as error:
+            raise conversation.trouble(error) from error
 
     async def _doubt(self, run_id: str) -> None:
         """A checkpoint met another fence: find out whether the conversation is still this actor's."""

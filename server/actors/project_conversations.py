@@ -88,6 +88,18 @@ class ProjectConversations:
         else:
             await conversation.create(seed)
 
+    async def delete(self, conversation: Conversation) -> None:
+        """Delete a conversation for good; what runs in it ends as interrupted first.
+
+        Raises:
+            Fault: ``not_found``, ``storage_unavailable``.
+        """
+        session_id = conversation.ledger.session_id
+        await conversation.finish()
+        await self._actor.services.store.sessions.delete(session_id, self._actor.owner)
+        conversation.release()
+        self._live.pop(session_id, None)
+
     def views(self) -> list[ConversationView]:
         """What a snapshot shows: all with something running, queued or waiting, and the ten used last."""
         saved = [conversation for conversation in self._live.values() if conversation.ledger.seed is None]

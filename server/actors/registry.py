@@ -19,7 +19,7 @@ from protocol.codes import CloseCode, ErrorCode
 from protocol.errors import Fault
 from protocol.server_frames import Draining
 from server.actors.base import Actor, Doubt, Finish, Gone
-from server.actors.commands import CreateProject, CreateSession
+from server.actors.commands import CreateProject, CreateSession, ForConversation
 from server.actors.conversation_actor import ConversationActor
 from server.actors.kinds import Kind
 from server.actors.project import ProjectActor
@@ -139,11 +139,17 @@ class Registry:
             Fault: As :meth:`use`, what the command refuses, or ``overloaded``.
         """
         for _attempt in range(3):
-            async with self.use(resource_id, owner, kind=kind, create=create) as actor:
-                try:
+            try:
+                async with self.use(resource_id, owner, kind=kind, create=create) as actor:
                     return await actor.call(command)
-                except Gone:
-                    continue
+            except Gone:
+                continue
+            except Fault as fault:
+                if fault.code is not ErrorCode.USE_PROJECT_SOCKET:
+                    raise
+            row = await self._services.store.sessions.get(resource_id, owner)
+            assert row.project_id is not None
+            resource_id, kind, command = row.project_id, Kind.PROJECT, ForConversation(resource_id, command)
         raise Fault(ErrorCode.OVERLOADED, "the owner of this resource moves about", retry_after_ms=500)
 
     async def create(self, seed: SessionSeed) -> None:

@@ -127,6 +127,17 @@ async def test_CN4_a_project_and_a_conversation_of_the_same_id_do_not_exclude_ea
         assert (await conversation.say("hello"))["seq"] == 1
 
 
+async def test_ER4_a_refusal_for_the_rate_is_at_its_address(server: ServerProcess) -> None:
+    conversation_id = new_ulid()
+    async with await ProjectClient.open(server.ws_url) as client:
+        for _ in range(30):
+            await client.socket.send('{"type": "ping", "t": 1}')
+        late = await client.tell(conversation_id, "append_message", role="user", content="too late")
+        refused = (await client.until("error", request_id=late))[-1]
+        assert (refused["code"], refused["conversation_id"]) == ("rate_limited", conversation_id)
+        assert [f for f in client.frames if f["type"] == "error" and "domain" not in f]
+
+
 async def test_CN1_a_project_has_one_holder_and_takeover_works(server: ServerProcess) -> None:
     project_id = new_ulid()
     holder = await ProjectClient.open(server.ws_url, project_id)

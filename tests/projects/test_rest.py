@@ -117,16 +117,75 @@ async def test_a_session_of_a_project_is_one_of_its_conversations(database_url: 
     async with serving(database_url) as rest:
         project_id = new_ulid()
         session_id = await rest.new_session(projectId=project_id)
+        path = f"/api/sessions/{session_id}"
         assert (await rest.data("GET", f"/api/projects/{project_id}"))["canvasVersion"] == 0
         async with project(rest, project_id) as actor:
             peer = MemoryPeer()
             await actor.admit(peer, Wish(snapshot=True))
             (view,) = peer.told[1]["conversations"]
             assert view["session"]["session_id"] == session_id
-        status, body = await rest.call(
-            "POST", f"/api/sessions/{session_id}/messages", json={"role": "user", "content": "x"}
-        )
-        assert (status, body["error"]["code"]) == (409, "use_project_socket")
+            body = {"role": "user", "content": "hello", "requestId": "r"}
+            assert (await rest.data("POST", f"{path}/messages", json=body))["message"]["sequence"] == 0
+            assert (await rest.data("POST", f"{path}/messages", json=body))["repeated"]
+            changed = await rest.data("PATCH", path, json={"metadata": {"title": "T"}})
+            assert (changed["metadata"], changed["projectId"]) == ({"title": "T"}, project_id)
+            await asyncio.sleep(0)
+            (frame,) = peer.frames
+            assert (frame["type"], frame["domain"], frame["conversation_id"], frame["origin"]) == (
+                "message_appended",
+                "conversation",
+                session_id,
+                "rest",
+            )
+            await rest.data("DELETE", path)
+            assert peer.closed is None
+            assert not actor.snapshot().conversations
+            with pytest.raises(Fault) as refused:
+                await actor._conversations.use(session_id)
+            assert refused.value.code == "not_found"
+        status, _ = await rest.call("POST", f"{path}/messages", json={"role": "user", "content": "late"})
+        assert status == 404
+
+
+async def test_a_session_of_a_project_that_nobody_holds_is_reached_too(database_url: str) -> None:
+    async with serving(database_url) as rest:
+        project_id = new_ulid()
+        session_id = await rest.new_session(projectId=project_id)
+        body = {"role": "user", "content": "hello"}
+        sent = await rest.data("POST", f"/api/sessions/{session_id}/messages", json=body)
+        assert sent["message"]["sequence"] == 0
+        assert [(one.kind, one.resource_id) for one in rest.registry.live] == [("project", project_id)]
+
+
+async def test_a_project_that_a_socket_holds_is_made_by_its_actor(database_url: str) -> None:
+    project_id, other = new_ulid(), new_ulid()
+    async with serving(database_url) as rest:
+        async with project(rest, project_id) as actor:
+            peer = MemoryPeer()
+            await actor.admit(peer, Wish())
+            made = await rest.data(
+                "POST", "/api/projects", json={"projectId": project_id, "metadata": {"title": "T"}}
+            )
+            assert made == {"projectId": project_id}
+            status, _ = await rest.call("POST", "/api/projects", json={"projectId": project_id})
+            assert status == 409
+            assert (await actor.apply(batch(create_nodes=[{}]), BY)).canvas_version == 1
+            assert actor.snapshot().project.metadata == {"title": "T"}  # type: ignore[union-attr]
+            await rest.new_session(projectId=project_id)
+        async with project(rest, other) as actor:
+            peer = MemoryPeer()
+            await actor.admit(peer, Wish())
+            conversation = await actor._conversations.use(new_ulid())
+            session_id = conversation.ledger.session_id
+            assert await rest.new_session(projectId=other, sessionId=session_id) == session_id
+            assert conversation.ledger.seed is None
+            status, _ = await rest.call(
+                "POST", "/api/sessions", json={"projectId": other, "sessionId": session_id}
+            )
+            assert status == 409
+            assert (await actor.apply(batch(create_nodes=[{}]), BY)).canvas_version == 1
+            assert peer.closed is None
+        assert (await rest.data("GET", f"/api/projects/{project_id}"))["metadata"] == {"title": "T"}
 
 
 async def test_deleting_a_project_closes_its_holder(database_url: str) -> None:
