@@ -54,7 +54,15 @@ select {_TOOL_COLUMNS} from tool_invocation
  where session_id = $1 and execution_state in ('waiting', 'running')
  order by id
 """
+_TOOL_IDS: Final = (
+    "select tool_call_id from tool_invocation where session_id = $1 and tool_call_id is not null"
+)
 _TOOL: Final = f"select {_TOOL_COLUMNS} from tool_invocation where session_id = $1 and tool_call_id = $2"
+
+
+async def tool_ids(connection: Connection, session_id: str) -> frozenset[str]:
+    """The ids of all calls of a session."""
+    return frozenset(row[0] for row in await connection.fetch(_TOOL_IDS, session_id))
 
 
 async def one_tool(connection: Connection, session_id: str, tool_call_id: str) -> ToolRecord | None:

@@ -11,7 +11,7 @@ from protocol.run import RunStatus
 from protocol.session import TokenUsage
 from storage.checkpoints import Checkpoints
 from storage.database import Database
-from storage.messages import one_tool, open_tools, records
+from storage.messages import one_tool, open_tools, records, tool_ids
 from storage.records import (
     NewRun,
     RequestKey,
@@ -329,6 +329,11 @@ class Runs(Traces):
         """One tool call of a session, whatever its state."""
         async with self._db.reading() as connection:
             return await one_tool(connection, session_id, tool_call_id)
+
+    async def tool_ids(self, session_id: str) -> frozenset[str]:
+        """The ids of all tool calls of a session, so that none is used twice."""
+        async with self._db.reading() as connection:
+            return await tool_ids(connection, session_id)
 
     async def open_tools(self, session_id: str, owner: str) -> tuple[ToolRecord, ...]:
         """The tool calls of a session that are not settled. Fault ``not_found``."""

@@ -26,8 +26,10 @@ from server.tools.confirmation import (
     AwaitingInput,
     Cancel,
     Decided,
+    Expire,
     Fail,
     Finish,
+    Lose,
     Moved,
     Pending,
     Ready,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from server.engine.turn import OpenCall
     from server.tools.base import Tool
     from server.tools.confirmation import Accept, Answer, Event, State
+    from server.tools.registry import Toolbox
     from storage.records import RequestKey
 
 
@@ -91,10 +94,14 @@ class Calls:
       has a call without its result, except those that are open here.
     """
 
-    def __init__(self, ledger: Ledger, emit: Callable[[ServerFrame], None]) -> None:
+    def __init__(self, ledger: Ledger, emit: Callable[[ServerFrame], None], toolbox: Toolbox) -> None:
         self._ledger = ledger
         self._emit = emit
+        self._toolbox = toolbox
         self.open: dict[str, Call] = {}
+        self.ids: set[str] = set()
+        """The ids that calls of this conversation have had; all of them after :meth:`know_ids`."""
+        self._all_ids = False
         self.recent: dict[str, ToolCallView] = {}
         """The calls of the turn that came last, as they were told last; for
         ``assistant_message_complete``."""
@@ -105,6 +112,15 @@ class Calls:
         running = {id_: call for id_, call in self.open.items() if isinstance(call.state, Running)}
         self.open = {record.tool_call_id: _from_record(record) for record in self._ledger.tools}
         self.open.update(running)
+        self.ids |= self.open.keys()
+        self.ids.update(call.tool_call_id for message in self._ledger.messages for call in message.tool_calls)
+
+    async def know_ids(self) -> None:
+        """Find out about the calls of messages that are not in memory. Raises StorageUnavailable."""
+        if not self._all_ids:
+            if not self._ledger.whole:
+                self.ids |= await self._ledger.tool_ids()
+            self._all_ids = True
 
     @property
     def waiting(self) -> list[Call]:
@@ -115,6 +131,16 @@ class Calls:
     def accepted(self) -> list[Call]:
         """Those that a person accepted and that have not begun."""
         return [call for call in self.open.values() if isinstance(call.state, Accepted)]
+
+    @property
+    def running(self) -> list[Call]:
+        """Those that run."""
+        return [call for call in self.open.values() if isinstance(call.state, Running)]
+
+    def undecided(self, tool_call_id: str) -> bool:
+        """Whether a call waits for a person."""
+        call = self.open.get(tool_call_id)
+        return call is not None and waits_for_person(call.state)
 
     def of_run(self, run_id: str) -> list[Call]:
         """The open calls that a run asked for or carries out."""
@@ -139,7 +165,8 @@ class Calls:
     ) -> list[Call]:
         """Decide what is to be done with each call of a turn, before anybody is asked or anything runs (TL1,
         TL3)."""
-        now = utc_now()
+        now, asked = utc_now(), list(asked)
+        self.ids.update(one.tool_call_id for one in asked)
         return [
             Call(
                 _first_state(one, tool_of(one.name), now),
@@ -169,8 +196,20 @@ class Calls:
             **fields,
         )
 
-    def moved(self, calls: Sequence[Call], write: TurnWrite, request_id: str | None = None) -> None:
-        """Take committed changes over and tell them."""
+    def moved(
+        self,
+        calls: Sequence[Call],
+        write: TurnWrite,
+        request_id: str | None = None,
+        *,
+        of_turn: bool = False,
+    ) -> None:
+        """Take committed changes over and tell them.
+
+        Args:
+            request_id: The request that they answer: of the completion that runs, or of the decision.
+            of_turn: Whether these are the calls of a turn that has just ended.
+        """
         sequences = {
             message.tool_call_id: message.sequence
             for message in write.messages
@@ -182,7 +221,7 @@ class Calls:
             else:
                 self.open[call.id] = call
             view = view_of(to_call(call.state), call.run_id, call.message_id, sequences.get(call.id))
-            if request_id is not None or call.id in self.recent:
+            if of_turn or call.id in self.recent:
                 self.recent[call.id] = view
             self._ledger.show_call(call.message_id, to_call(call.state))
             self._emit(_frame(view, request_id))
@@ -220,10 +259,11 @@ class Calls:
         self,
         tool_call_id: str,
         event: Answer,
-        tool: Tool | None,
         draft: Callable[[int], SessionMessage],
         key: RequestKey,
-    ) -> tuple[Call, TurnWrite]:
+        *,
+        origin: str,
+    ) -> TurnWrite:
         """Settle a question with a person's answer, which is the call's tool message (TL7).
 
         Raises:
@@ -235,6 +275,7 @@ class Calls:
             raise _unknown()
         match settle(call.state, event):
             case Moved(state=state):
+                tool = self._toolbox.get(call.state.asked.name)
                 if tool is not None:
                     tool.check_answer(call.state.asked.arguments, event.content)
             case Refused() as refused:
@@ -249,12 +290,12 @@ class Calls:
                 messages=(message,),
                 tools=(_to_record(settled, message.message_id),),
                 requests=(key,),
-                origin="socket",
+                origin=origin,
             )
 
         write = await self._ledger.commit(build)
-        self.moved([settled], write)
-        return settled, write
+        self.moved([settled], write, key.request_id)
+        return write
 
     async def decline(self, by: str, reason: str, requests: tuple[RequestKey, ...] = ()) -> None:
         """Reject or cancel whatever is undecided, so that the conversation can go on (TL5)."""
@@ -282,20 +323,20 @@ class Calls:
 
     # What running them brings.
 
-    async def start(self, calls: Sequence[Call], run_id: str) -> list[Call]:
-        """Commit that calls run, before they do (TL3, ST7); returns them as they are then."""
+    async def start(self, run_id: str, request_id: str) -> list[Call]:
+        """Commit that the accepted calls run, before they do (TL5, ST7).
+
+        Returns:
+            All that run now: also those of an earlier attempt of unknown outcome that was committed.
+        """
         now = utc_now()
-        started: list[Call] = []
-        for call in calls:
-            outcome = settle(call.state, Start(now))
-            if isinstance(outcome, Moved):
-                started.append(call._replace(state=outcome.state))
+        started = self._settled(self.accepted, Start(now))
         if started:
             write = await self._ledger.commit(lambda sequence: self.write(started, sequence, run_id=run_id))
-            self.moved(started, write)
-        return started
+            self.moved(started, write, request_id)
+        return self.running
 
-    async def finish(self, tool_call_id: str, event: Finish | Fail, run_id: str) -> None:
+    async def finish(self, tool_call_id: str, event: Finish | Fail, run_id: str, request_id: str) -> None:
         """Commit what came of a call, with its tool message; late ones of settled calls do nothing."""
         call = self.open.get(tool_call_id)
         if call is None:
@@ -304,16 +345,54 @@ class Calls:
         if isinstance(outcome, Moved):
             moved = [call._replace(state=outcome.state)]
             write = await self._ledger.commit(lambda sequence: self.write(moved, sequence, run_id=run_id))
-            self.moved(moved, write)
+            self.moved(moved, write, request_id)
 
-    def cancelled(self, run_id: str, why: str) -> list[Call]:
-        """The open calls of a run as its early end settles them (ST3)."""
-        cancelled = []
-        for call in self.of_run(run_id):
-            outcome = settle(call.state, Cancel(why))
+    def cancelled(self, run_id: str, why: str, *, accepted: bool) -> list[Call]:
+        """The open calls of a run as its early end settles them (ST3); with ``accepted`` also those that it
+        was about to carry out."""
+        calls = {call.id: call for call in self.of_run(run_id)}
+        if accepted:
+            calls |= {call.id: call for call in self.accepted}
+        return self._settled(calls.values(), Cancel(why))
+
+    def lost(self) -> list[Call]:
+        """The calls that run, as the server's end settles them; what waits for a person goes on waiting
+        (TL4, ST7)."""
+        return self._settled(self.running, Lose())
+
+    # What time brings.
+
+    def expiry(self) -> datetime | None:
+        """When the next call expires, if any does."""
+        times = [getattr(call.state, "expires_at", None) for call in self._timed()]
+        return min((at for at in times if at is not None), default=None)
+
+    async def expire(self, now: datetime) -> None:
+        """Settle the calls whose tools set them a time that is over, and tell that."""
+        expired = self._settled(self._timed(), Expire(now))
+        if expired:
+            await self._commit(expired, ())
+
+    def _timed(self) -> list[Call]:
+        """The calls that wait for a person and do so for a while only."""
+        timed = []
+        for call in self.waiting:
+            tool = self._toolbox.get(call.state.asked.name)
+            if tool is not None and tool.expires_s is not None:
+                assert isinstance(call.state, Pending | AwaitingInput)
+                expires_at = call.created_at + timedelta(seconds=tool.expires_s)
+                timed.append(call._replace(state=replace(call.state, expires_at=expires_at)))
+        return timed
+
+    @staticmethod
+    def _settled(calls: Iterable[Call], event: Event) -> list[Call]:
+        """Calls as an event makes them; those that it does not concern are left out."""
+        moved = []
+        for call in calls:
+            outcome = settle(call.state, event)
             if isinstance(outcome, Moved):
-                cancelled.append(call._replace(state=outcome.state))
-        return cancelled
+                moved.append(call._replace(state=outcome.state))
+        return moved
 
     async def _decided(self, call: Call, key: RequestKey) -> ToolConfirmationProcessed:
         decided = decided_of(call.state)
@@ -330,7 +409,7 @@ class Calls:
             lambda sequence: self.write([call], sequence, requests=(remembered,))
         )
         self._emit(processed)
-        self.moved([call], write)
+        self.moved([call], write, key.request_id)
         return processed
 
     async def _commit(self, calls: Sequence[Call], requests: tuple[RequestKey, ...]) -> None:
@@ -355,14 +434,13 @@ def _first_state(asked: OpenCall, found: tuple[Tool, Policy] | None, now: dateti
         tool.check(arguments)
     except ToolFault as fault:
         return _failed(shown, fault.message)
-    expires_at = None if tool.expires_s is None else now + timedelta(seconds=tool.expires_s)
     match policy:
         case Policy.IMMEDIATE:
             return Running(shown, arguments, None, now)
         case Policy.CONFIRM:
-            return Pending(shown, expires_at)
+            return Pending(shown)
         case Policy.ASK_USER:
-            return AwaitingInput(shown, expires_at)
+            return AwaitingInput(shown)
 
 
 def _failed(asked: Asked, message: str) -> State:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from protocol.client_frames import OnBusy, OnPending, StopScope
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
-from protocol.ids import new_run_id, new_ulid
+from protocol.ids import new_run_id, new_ulid, utc_now
 from protocol.run import AgentFlow, RunStatus
 from protocol.server_frames import (
     CompletionDone,
@@ -92,6 +92,7 @@ class Completions:
         self._calls = calls
         self._retries = 0
         self._retry_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
         self._agent: Agent | None = None
         self._key: RequestKey | None = None
         self._cancelled: list[Call] | None = None
@@ -101,6 +102,7 @@ class Completions:
         self.queued: deque[Wanted] = deque()
         self.draining = False
         """Whether new completions are refused; set by the actor when the server is about to go away."""
+        self._mind_expiry()
 
     @property
     def idle(self) -> bool:
@@ -143,7 +145,7 @@ class Completions:
         if run is None:
             await self._start(wanted)
             return
-        await self._refuse_remembered(wanted.key)
+        await self.refuse_remembered(wanted.key)
         if on_busy is OnBusy.REJECT:
             raise Fault(ErrorCode.COMPLETION_BUSY, "a completion is running")
         if len(self.queued) >= self._host.services.settings.queue_limit:
@@ -170,7 +172,7 @@ class Completions:
             if pending.request_id == key.request_id:
                 check_same(pending, key)
                 return  # it is being done, and answered by its end
-        await self._refuse_remembered(key)
+        await self.refuse_remembered(key)
         chosen = [wanted for wanted in self.queued if scope is StopScope.ALL or wanted.request_id == target]
         if run is not None and (target is None or target == run.request_id or scope is StopScope.ALL):
             queued = tuple(replace(wanted.key, of_run=False) for wanted in chosen)
@@ -215,10 +217,14 @@ class Completions:
         await self._desk.work()
         if self.running is not None and not self.running.open:
             await self._end(self.running)
+        await self._calls.expire(utc_now())
+        self._mind_expiry()
 
     async def try_again(self) -> None:
-        """The store may be back."""
-        self._retry_timer = None
+        """The store may be back, or the time of a call may be over."""
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
         await self.settle()
 
     async def interrupt(self) -> None:
@@ -244,10 +250,22 @@ class Completions:
 
     def close(self) -> None:
         """The actor ends: no timer fires and no upstream request goes on after this."""
-        if self._retry_timer is not None:
-            self._retry_timer.cancel()
+        for timer in (self._retry_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
         if self.running is not None:
             self.running.close(Interrupted())
+
+    def _mind_expiry(self) -> None:
+        """Look again when the next of the calls that wait expires."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        expiry = self._calls.expiry()
+        if expiry is not None:
+            delay = max(0.0, (expiry - utc_now()).total_seconds())
+            loop = asyncio.get_running_loop()
+            self._expiry_timer = loop.call_later(delay, self._host.post, TryAgain())
 
     def stopped_while_queued(self, request_ids: list[str], stop_request_id: str) -> None:
         """A stop whose outcome was unknown was committed after all: carry it out."""
@@ -255,8 +273,8 @@ class Completions:
             self.queued.remove(wanted)
             self._tell_queued_stop(wanted.request_id, stop_request_id)
 
-    async def _refuse_remembered(self, key: RequestKey) -> None:
-        """Raise for a request that the store remembers and that did not fail.
+    async def refuse_remembered(self, key: RequestKey) -> None:
+        """Raise DuplicateRequest for a request that the store remembers and that did not fail.
 
         While the store is away a request counts as new: a stop must not wait for it.
         """
@@ -279,6 +297,7 @@ class Completions:
 
     async def _start(self, wanted: Wanted) -> None:
         await self._settle_calls(wanted)
+        await self._calls.know_ids()
         services, ledger = self._host.services, self._ledger
         agent = self._agent = services.agent_of(ledger.actor_name)
         plan = plan_completion(
@@ -298,6 +317,7 @@ class Completions:
             started=asyncio.get_running_loop().time(),
             emit=self._host.emit,
             continues_run_id=last.run_id if last and last.status is RunStatus.AWAITING_INPUT else None,
+            taken_ids=self._calls.ids,
         )
         new_run = NewRun(
             run_id=run.run_id,
@@ -336,10 +356,12 @@ class Completions:
 
         Raises:
             Fault: ``tools_pending``.
+            DuplicateRequest: A repeat settles nothing.
         """
         waiting = self._calls.waiting
         if not waiting:
             return
+        await self.refuse_remembered(wanted.key)
         match wanted.on_pending:
             case OnPending.REJECT:
                 raise Fault(
@@ -370,7 +392,7 @@ class Completions:
     async def _end(self, run: LiveRun) -> None:
         """Commit the end of the run in the slot and tell it."""
         if self._cancelled is None:
-            self._cancelled = self._calls.cancelled(run.run_id, _CANCELLED) if _ends_early(run) else []
+            self._cancelled = self._settled_by_end(run)
         cancelled = self._cancelled
         settled = self._calls.write(cancelled, 0)
         cost: Cost = partial(self._host.services.catalog.cost, run.model)
@@ -395,6 +417,19 @@ class Completions:
             for key in run.outcome.queued:
                 self._tell_queued_stop(key.request_id, run.outcome.stop_request_id)
         self._count(run, end)
+
+    def _settled_by_end(self, run: LiveRun) -> list[Call]:
+        """The calls that are settled with a run's end, as they are then; others go on waiting for a
+        person."""
+        match run.outcome:
+            case Stopped():
+                return self._calls.cancelled(run.run_id, _CANCELLED, accepted=True)
+            case Failed():
+                return self._calls.cancelled(run.run_id, _CANCELLED, accepted=False)
+            case Interrupted():
+                return self._calls.lost()
+            case _:
+                return []
 
     async def _start_next(self) -> None:
         while self.queued and self.running is None and not self.draining:
@@ -427,11 +462,6 @@ class Completions:
 
     def _tell_queued_end(self, request_id: str, reason: FinishReason) -> None:
         self._host.emit(CompletionDone(request_id=request_id, run_id=None, finish_reason=reason))
-
-
-def _ends_early(run: LiveRun) -> bool:
-    """Whether calls of the run that are open are settled with it, and not left for a person."""
-    return isinstance(run.outcome, Failed | Stopped | Interrupted)
 
 
 def _model_name(host: Host, wanted: str | None) -> str:

@@ -86,7 +86,7 @@ class Conversation:
             appended=self._tell_appended,
             project_id=project_id,
         )
-        self.calls = Calls(self.ledger, host.emit)
+        self.calls = Calls(self.ledger, host.emit, host.services.toolbox)
         self.completions = Completions(host, self.ledger, self.calls)
 
     # The actor's questions and orders.
@@ -239,6 +239,8 @@ class Conversation:
         key: RequestKey,
     ) -> ToolConfirmationProcessed:
         """Record a person's decision on a call (TL5); as :meth:`~server.actors.calls.Calls.decide`."""
+        if not self.calls.undecided(tool_call_id):
+            await self.completions.refuse_remembered(key)
         now, by = utc_now(), self.ledger.owner
         event = Accept(by, now, arguments) if decision is Decision.ACCEPT else Reject(by, now, reason)
         return await self.calls.decide(tool_call_id, event, key)
@@ -326,14 +328,14 @@ class Conversation:
         """A person's answer to a question of the model."""
         assert draft.tool_call_id is not None
         tool_call_id, message_id = draft.tool_call_id, new_message_id()
-        call = self.calls.open.get(tool_call_id)
-        tool = None if call is None else self._host.services.toolbox.get(call.state.asked.name)
-        _, write = await self.calls.answer(
+        if tool_call_id not in self.calls.open:
+            await self.completions.refuse_remembered(draft.request)
+        write = await self.calls.answer(
             tool_call_id,
             Answer(self.ledger.owner, utc_now(), draft.content),
-            tool,
             lambda sequence: _message_of(draft, message_id, sequence),
             _with_message(draft.request, message_id),
+            origin=draft.origin,
         )
         self._tell_appended(Appended(write.messages[0], draft.request.request_id, draft.origin))
         return write.messages[0]
@@ -354,7 +356,7 @@ class Conversation:
             )
 
         write = await self.ledger.commit(build)
-        self.calls.moved(cancelled, write)
+        self.calls.moved(cancelled, write, draft.request.request_id)
         self._tell_appended(Appended(write.messages[-1], draft.request.request_id, draft.origin))
         return write.messages[-1]
 

@@ -205,8 +205,9 @@ class Ledger:
             DuplicateRequest, Fenced, Refused, StorageUnavailable.
         """
         write = build(self.next_sequence)
-        if write.messages and self.find(write.messages[0].message_id) is not None:
-            return write
+        known = self.find(write.messages[0].message_id) if write.messages else None
+        if known is not None:
+            return build(known.sequence)
         try:
             await self._store.runs.commit_turn(self.session_id, self.fence, write)
         except StorageUnavailable as fault:
@@ -306,6 +307,15 @@ class Ledger:
                 calls = tuple(call if c.tool_call_id == call.tool_call_id else c for c in message.tool_calls)
                 self.messages[at] = replace(message, tool_calls=calls)
                 return
+
+    @property
+    def whole(self) -> bool:
+        """Whether all messages there are, are among the last ones."""
+        return self.next_sequence == len(self.messages)
+
+    async def tool_ids(self) -> frozenset[str]:
+        """The ids of all tool calls of this session. Raises StorageUnavailable."""
+        return await self._store.runs.tool_ids(self.session_id)
 
     async def find_tool(self, tool_call_id: str) -> ToolRecord | None:
         """A tool call of this session, open or settled. Raises StorageUnavailable."""

@@ -56,6 +56,8 @@ class ProgressDesk:
         self._agent = agent
         self._prompt = prompt
         self._asked: deque[Asked] = deque()
+        self._classified: tuple[str, list[Call]] = ("", [])
+        """The calls of the turn whose commit was tried last, by its message: a second try is of the same."""
 
     async def ask(self, progress: Progress) -> Any:
         """For the completion's task: have something done and wait for the answer."""
@@ -91,10 +93,10 @@ class ProgressDesk:
             case TurnOver(run=run):
                 return await self._turn_over(run)
             case DecidedCalls(run=run):
-                started = await self._calls.start(self._calls.accepted, run.run_id)
+                started = await self._calls.start(run.run_id, run.request_id)
                 return Begun(self._executions(started), waits=bool(self._calls.waiting))
             case CallOver(run=run, tool_call_id=tool_call_id, event=event):
-                await self._calls.finish(tool_call_id, event, run.run_id)
+                await self._calls.finish(tool_call_id, event, run.run_id, run.request_id)
                 return None
             case CallsOver(run=run):
                 self._complete(run)
@@ -105,9 +107,12 @@ class ProgressDesk:
     async def _turn_over(self, run: LiveRun) -> Begun:
         """Commit the turn's message with its calls, then tell the calls (TL3)."""
         turn = run.turn
-        calls = self._calls.classify(
-            turn.calls.values(), self._tool_of, run.run_id, turn.message_id, run.turns
-        )
+        if self._classified[0] != turn.message_id:
+            classified = self._calls.classify(
+                turn.calls.values(), self._tool_of, run.run_id, turn.message_id, run.turns
+            )
+            self._classified = (turn.message_id, classified)
+        calls = self._classified[1]
 
         def build(sequence: int) -> TurnWrite:
             message = turn_message(run, sequence, [to_call(call.state) for call in calls])
@@ -122,7 +127,7 @@ class ProgressDesk:
         write = await self._ledger.commit(build)
         run.turn_sequence = write.messages[0].sequence
         self._calls.recent.clear()
-        self._calls.moved(calls, write, run.request_id)
+        self._calls.moved(calls, write, run.request_id, of_turn=True)
         running = [call for call in calls if isinstance(call.state, Running)]
         return Begun(self._executions(running), waits=any(waits_for_person(call.state) for call in calls))
 

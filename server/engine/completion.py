@@ -176,7 +176,7 @@ class Completion:
             )
             if outcome is not None:
                 return outcome
-            run.tell(run.turn.finish_text())
+            run.tell([*run.turn.finish_text(), *run.turn.finish_calls()])
             begun = await self._ask(TurnOver(run))
             await self._carry_out(begun.executions)
             messages = await self._ask(CallsOver(run))

@@ -20,7 +20,7 @@ from protocol.server_frames import FinishReason
 from server.engine.turn import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     import anyio
 
@@ -68,10 +68,12 @@ class LiveRun:
       turns of the same loop; from the close on nothing of the run changes.
     - ``emit`` appends a frame to the outbox in the same turn; :meth:`tell` is the only way to it and asks
       the gate.
+    - ``taken_ids`` are those of the conversation's tool calls, at any time.
     """
 
     __slots__ = (
         "_emit",
+        "_taken_ids",
         "continues_run_id",
         "ended_at",
         "input_tokens",
@@ -102,6 +104,7 @@ class LiveRun:
         started: float,
         emit: Callable[[ServerFrame], None],
         continues_run_id: str | None = None,
+        taken_ids: Container[str] = (),
     ) -> None:
         self.request_id: Final = request_id
         self.run_id: Final = run_id
@@ -117,7 +120,8 @@ class LiveRun:
         """From the start to the first frame of an answer, milliseconds."""
         self.turns = 0
         """Model turns before this one: the ``step_index`` of this one."""
-        self.turn = Turn(request_id, run_id, new_message_id(), reasoning=reasoning)
+        self._taken_ids: Final = taken_ids
+        self.turn = Turn(request_id, run_id, new_message_id(), reasoning=reasoning, taken_ids=taken_ids)
         """What the model says now."""
         self.turn_started_at = self.started_at
         self.turn_sequence: int | None = None
@@ -151,7 +155,13 @@ class LiveRun:
         self.input_tokens += self.turn.input_tokens
         self.output_tokens += self.turn.output_tokens
         self.turns += 1
-        self.turn = Turn(self.request_id, self.run_id, new_message_id(), reasoning=self.reasoning)
+        self.turn = Turn(
+            self.request_id,
+            self.run_id,
+            new_message_id(),
+            reasoning=self.reasoning,
+            taken_ids=self._taken_ids,
+        )
         self.turn_started_at = utc_now()
         self.turn_sequence = None
 

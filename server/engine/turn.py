@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 CHUNK_CHARACTERS: Final = 16384
 """A longer delta is told in several chunks, so that one token of megabytes is no frame of megabytes."""
 
+ID_CHARACTERS: Final = 256
+"""The longest id of a call that a client's frame can name."""
+
 _MOST_TOKENS: Final = 2**31 - 1
 """What a row can hold; an upstream that counts more is not to be believed anyhow."""
 
@@ -160,6 +163,16 @@ class Turn:
         tail = self._cutter.flush()
         return [] if tail is None else [self._sentence(index, tail)]
 
+    def finish_calls(self) -> list[ServerFrame]:
+        """Tell ``{}`` for calls whose arguments the model left out, so that each one's fragments make JSON
+        (TL1)."""
+        return [
+            frame
+            for index, call in self.calls.items()
+            if not call.arguments.strip()
+            for frame in self._tell_call(ToolCallDelta(index, None, None, "{}"))
+        ]
+
     def _tell_text(self, text: str) -> list[ServerFrame]:
         self._text.append(text)
         self.characters += len(text)
@@ -203,9 +216,11 @@ class Turn:
         ]
 
     def _unused(self, tool_call_id: str) -> str:
-        """The model's own id, made unique when the model repeats one."""
-        if tool_call_id in self._taken_ids or any(
-            call.tool_call_id == tool_call_id for call in self.calls.values()
+        """The model's own id; another one when the model repeats it, or when no client could name it."""
+        if (
+            len(tool_call_id) > ID_CHARACTERS
+            or tool_call_id in self._taken_ids
+            or any(call.tool_call_id == tool_call_id for call in self.calls.values())
         ):
             return f"call_{new_ulid()}"
         return tool_call_id
