@@ -29,6 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-k", "--filter", help="part of the ids, or a pattern")
     run.add_argument("-v", "--verbose", action="store_true", help="show all steps")
     run.add_argument("--patience", type=float, default=1.0, help="stretches all time-outs")
+    run.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="another value of a variable"
+    )
     return parser
 
 
@@ -37,6 +40,7 @@ def main() -> int:
     arguments = vars(_parser().parse_args())
     del arguments["command"]
     paths = arguments.pop("paths")
+    arguments["values"] = dict(text.split("=", 1) for text in arguments.pop("set") if "=" in text)
 
     async def run() -> int:
         return await run_scenarios(paths, **arguments)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 import anyio
 import httpx2
+from msgspec.structs import replace
 from rich.console import Console
 from rich.markup import escape
 
@@ -38,6 +39,7 @@ async def run_scenarios(
     filter: str | None = None,  # noqa: A002 - the word of the command line
     verbose: bool = False,
     patience: float = 1.0,
+    values: Mapping[str, str] | None = None,
     console: Console | None = None,
 ) -> int:
     """Run scenario files, and all in folders, against the server at ``url``.
@@ -56,6 +58,7 @@ async def run_scenarios(
         filter: Part of the ids to run, or a pattern for them (``WS-CONN-*``).
         verbose: Show the steps of what passed, too.
         patience: Stretches all time-outs, for a slow machine or a loaded server.
+        values: Values in place of those that files give their variables; numbers stay numbers.
         console: Where to report; standard output by default.
 
     Returns:
@@ -70,6 +73,7 @@ async def run_scenarios(
     capabilities = Capabilities(server)
     try:
         scenarios = [one for one in fmt.read_scenarios(map(Path, paths)) if _is_wanted(one, filter)]
+        scenarios = [_with_values(one, values or {}) for one in scenarios]
         if not scenarios:
             raise fmt.FormatError("there is no such scenario")
         await capabilities.explore(scenarios)
@@ -100,6 +104,21 @@ def _console() -> Console:
 
 def _is_wanted(scenario: fmt.Scenario, wanted: str | None) -> bool:
     return wanted is None or wanted.lower() in scenario.id.lower() or fnmatchcase(scenario.id, wanted)
+
+
+def _with_values(scenario: fmt.Scenario, values: Mapping[str, str]) -> fmt.Scenario:
+    """A scenario with other values of its own variables; a number takes a number.
+
+    Raises:
+        FormatError: A number was expected.
+    """
+    changed = dict(scenario.vars)
+    for name in changed.keys() & values.keys():
+        text = values[name]
+        if isinstance(changed[name], int) and not text.isdecimal():
+            raise fmt.FormatError(f"{scenario.id}: {name} is a number, not {text!r}")
+        changed[name] = int(text) if isinstance(changed[name], int) else text
+    return replace(scenario, vars=changed)
 
 
 async def _run_all(

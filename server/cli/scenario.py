@@ -33,6 +33,10 @@ def run(
     ] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the steps of all.")] = False,
     patience: Annotated[float, typer.Option("--patience", min=0.1, help="Stretches all time-outs.")] = 1.0,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another value of a scenario's variable."),
+    ] = None,
 ) -> None:
     """Run scenarios; exit with 0 only if all passed."""
     import anyio
@@ -55,7 +59,18 @@ def run(
         filter=name,
         verbose=verbose,
         patience=patience,
+        values=_values(assignments or []),
     )
     result = anyio.run(work)
     if result:
         raise Refused("not all scenarios passed" if result == 1 else "the scenarios could not be run")
+
+
+def _values(assignments: list[str]) -> dict[str, str]:
+    values = {}
+    for text in assignments:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"NAME=VALUE, not {text!r}", param_hint="--set")
+        values[name] = value
+    return values
