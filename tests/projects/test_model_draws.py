@@ -62,6 +62,32 @@ async def test_CV1_a_bad_change_of_the_models_changes_nothing_and_it_is_told_why
         assert (canvas.version, canvas.nodes) == (0, {})
 
 
+async def test_TL4_a_call_that_waits_is_shown_after_a_restart_however_long_ago_it_was(
+    own_server: ServerProcess,
+) -> None:
+    own_server.start()
+    project_id, waiting = new_ulid(), new_ulid()
+    others = [new_ulid() for _ in range(11)]
+    client = await ProjectClient.open(own_server.ws_url, project_id)
+    await client.say_in(waiting, "draw something")
+    await client.complete_in(waiting, "script/draws")
+    for conversation_id in others:
+        await client.say_in(conversation_id, "hello")
+    own_server.kill()
+    own_server.start()
+    async with await ProjectClient.open(own_server.ws_url, project_id) as client:
+        assert client.snapshot is not None
+        views = client.snapshot["conversations"]
+        assert [view["session"]["session_id"] for view in views] == [*others[:0:-1], waiting]
+        (call,) = views[-1]["waiting"]
+        assert (call["tool_call_id"], call["confirmation_state"]) == ("draw-1", "pending")
+        decided = await client.tell(waiting, "confirm_tool", tool_call_id="draw-1", decision="accept")
+        await client.until("tool_confirmation_processed", request_id=decided)
+        frames = await client.complete_in(waiting, "script/draws")
+        assert frames[-1]["finish_reason"] == "stop"
+        assert (await client.whole_canvas()).version == 1
+
+
 async def test_outside_of_projects_there_is_nothing_to_draw_on(server: ServerProcess) -> None:
     async with await Client.open(server.ws_url) as client:
         await client.say("draw something")

@@ -235,6 +235,33 @@ async def test_CV5_a_tools_batch_takes_the_same_path_and_is_done_once(database_u
         ] * 2
 
 
+async def test_one_batch_of_a_tool_may_create_update_and_delete(database_url: str) -> None:
+    project_id = new_ulid()
+    a, b, c = node(), node(), node()
+    ab, bc = edge(a, b), edge(b, c)
+    async with serving(database_url) as rest:
+        await rest.store.canvases.write(change(project_id, 0, a, b, c, ab, bc))
+        async with project(rest, project_id) as actor:
+            result = await actor.apply(
+                batch(
+                    create_nodes=[{"temp_id": "d"}],
+                    create_edges=[{"source": "d", "target": a.id}],
+                    update_nodes=[{"id": c.id, "version": 1, "type": "end"}],
+                    update_edges=[{"id": ab.id, "version": 1, "target": "d"}],
+                    delete_node_ids=[b.id],
+                ),
+                BY,
+            )
+            assert result.success
+            d = result.temp_id_mapping["d"]
+            assert (result.deleted_node_ids, result.deleted_edge_ids) == ([b.id], [bc.id])
+        version, nodes, edges = await rest.store.canvases.read(project_id, actor._ledger.fence)
+        assert (version, {one.id for one in nodes}) == (2, {a.id, c.id, d})
+        assert sorted((one.source, one.target) for one in edges) == sorted([(a.id, d), (d, a.id)])
+        moved = next(one for one in edges if one.id == ab.id)
+        assert (moved.version, moved.created_by) == (2, None)
+
+
 async def test_a_tool_that_is_cancelled_before_its_turn_changes_nothing(database_url: str) -> None:
     async with serving(database_url) as rest, project(rest, new_ulid()) as actor:
         async with asyncio.TaskGroup() as group:
