@@ -45,6 +45,9 @@ SEPARATOR: Final = "__"
 
 _NAME_CHARACTERS: Final = 64
 
+_START_S: Final = 2.0
+"""How long the start of processes is waited for when the toolbox closes."""
+
 
 class Pace(Struct, frozen=True):
     """How a server that is away is sought, and how one that is there is looked after; seconds."""
@@ -94,7 +97,12 @@ async def open_mcp_servers(
     async with background_tasks() as tasks:
         for name, connection in connections.items():
             tasks.start_soon(connection.run, name=f"mcp {name}")
-        yield McpServers(connections)
+        try:
+            yield McpServers(connections)
+        finally:
+            with anyio.move_on_after(_START_S, shield=True):
+                for connection in connections.values():
+                    await connection.not_starting()
 
 
 class Connection:
@@ -113,6 +121,9 @@ class Connection:
         self._client: Client | None = None
         self._ready = anyio.Event()
         self._wake = anyio.Event()
+        self._starting: anyio.Event | None = None
+        """Set once the process is there; ``None`` when none is being started."""
+        self._closing = False
         self._lost = False
         self._served = False
         """Whether the present connection, or the last one, came as far as offering tools."""
@@ -144,7 +155,7 @@ class Connection:
         sdk: ModuleType = await anyio.to_thread.run_sync(_import_client)
         delay = self._pace.first_s
         told = False
-        while True:
+        while not self._closing:
             self._served = False
             kinds: list[str] = []
             try:
@@ -165,8 +176,14 @@ class Connection:
         """One connection, from its beginning until the server has hung up."""
         self._lost, self._wake = False, anyio.Event()
         limit_s = self.server.connect_timeout_ms / 1000
-        with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as scope:
-            async with sdk.connected(self.server, self._hear, show_stderr=self._show_stderr) as client:
+        with anyio.CancelScope() as scope:
+
+            def hear(reason: Reason) -> None:
+                if reason == "started":
+                    scope.deadline = anyio.current_time() + limit_s
+                self._hear(reason)
+
+            async with sdk.connected(self.server, hear, show_stderr=self._show_stderr) as client:
                 self._take(await sdk.list_tools(client))
                 scope.deadline = float("inf")
                 self._client = client
@@ -187,9 +204,27 @@ class Connection:
 
     def _hear(self, reason: Reason) -> None:
         """Something happened to the connection."""
-        if reason == "lost":
-            self._let_go()
-        self._wake.set()
+        match reason:
+            case "starting":
+                self._starting = anyio.Event()
+            case "started":
+                self._end_start()
+            case "lost":
+                self._let_go()
+                self._wake.set()
+            case "changed":
+                self._wake.set()
+
+    def _end_start(self) -> None:
+        if self._starting is not None:
+            self._starting.set()
+            self._starting = None
+
+    async def not_starting(self) -> None:
+        """No process is being started any more, and none will be."""
+        self._closing = True
+        if self._starting is not None:
+            await self._starting.wait()
 
     def _take(self, remote: list[RemoteTool]) -> None:
         """Take over the server's list of tools."""
@@ -207,6 +242,7 @@ class Connection:
 
     def _let_go(self) -> None:
         """The connection is of no use any more: end the calls that wait for it."""
+        self._end_start()
         if self._client is not None:
             self._client = None
             self._ready = anyio.Event()

@@ -46,7 +46,7 @@ _TOOLS: Final = 256
 _DESCRIPTION_CHARACTERS: Final = 4000
 _SCHEMA_BYTES: Final = 65_536
 
-Reason: TypeAlias = Literal["lost", "changed"]
+Reason: TypeAlias = Literal["starting", "started", "lost", "changed"]
 
 
 class RemoteTool(Struct, frozen=True):
@@ -64,7 +64,9 @@ async def connected(
     """Start or reach a server; leaving closes the connection, and ends a server that was started.
 
     Args:
-        tell: Told ``lost`` when the server has hung up, ``changed`` when it has other tools than before.
+        tell: Told ``starting`` and ``started`` around the start of a process, which is better not cancelled
+            (its pipes would be left to the garbage collector), ``lost`` when the server has hung up,
+            ``changed`` when it has other tools than before.
         show_stderr: Whether what the server writes there goes to ours; otherwise it is thrown away.
 
     Raises:
@@ -174,8 +176,10 @@ def _nowhere() -> TextIO:
 async def _watched(
     transport: AbstractAsyncContextManager[Any], tell: Callable[[Reason], None]
 ) -> AsyncIterator[Any]:
-    """The same transport, whose end of reading is told."""
+    """The same transport, whose start and end of reading are told."""
+    tell("starting")
     async with transport as (read, write):
+        tell("started")
         yield _Watched(read, tell), write
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
@@ -217,6 +218,20 @@ async def test_leaving_ends_a_server_that_was_started() -> None:
         await call(tools, "test__add", a=1, b=1)
         assert any("tests.tools.mcp_server" in line for line in child_commands())
     assert not any("tests.tools.mcp_server" in line for line in child_commands())
+
+
+def test_leaving_while_a_server_is_being_started_leaves_nothing_behind() -> None:
+    server = McpServer(command=("cat", "/nowhere/at/all"))  # ends at once, so that there are many starts
+    pace = Pace(first_s=0.002, most_s=0.002)
+
+    async def leave_after(seconds: float) -> None:
+        async with toolbox(pace, one=server, two=server, three=server):
+            await anyio.sleep(seconds)  # no wait for anything: another moment to leave at
+
+    for moment in range(20):
+        anyio.run(leave_after, moment * 0.006)
+        gc.collect()  # whatever was left open is a warning now, and so an error
+    assert not any("/nowhere/at/all" in line for line in child_commands())
 
 
 def child_commands() -> list[str]:
