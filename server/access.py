@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -27,8 +28,11 @@ from server.settings import SettingsError, require_authentication
 if TYPE_CHECKING:
     from server.settings import Settings
 
-__all__ = ["LOCAL", "Access", "Principal"]
+__all__ = ["LOCAL", "TICKET_S", "Access", "Principal"]
 
+TICKET_S: Final = 30
+"""How long a ticket is good for."""
+_MAX_TICKETS: Final = 10_000
 _RELOAD_S: Final = 1.0
 """How often the token file is looked at, at most."""
 _MAX_TOKEN_FILE_BYTES: Final = 16 * 1024 * 1024
@@ -58,6 +62,7 @@ class Access:
     ) -> None:
         self._tokens: Final = tokens
         self._origins: Final = origins
+        self._tickets: Final = Tickets()
         self._host: Final = host.lower()
         """What the server was told to listen on: itself one of its names."""
 
@@ -94,6 +99,8 @@ class Access:
         """
         if self._tokens is None:
             return LOCAL
+        if "ticket" in query:
+            return self._tickets.redeem(query["ticket"])
         scheme, _, token = headers.get("Authorization", "").strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Fault(ErrorCode.UNAUTHENTICATED, "A bearer token is needed.")
@@ -101,6 +108,10 @@ class Access:
         if principal is None:
             raise Fault(ErrorCode.UNAUTHENTICATED, "The token is not known.")
         return principal
+
+    def issue_ticket(self, principal: Principal) -> str:
+        """A ticket with which this caller's page may open one WebSocket, within :data:`TICKET_S` seconds."""
+        return self._tickets.issue(principal)
 
     def origin_allowed(self, origin: str | None, host: str | None) -> bool:
         """Whether a page of this origin may ask: none, the server's own, or one of the settings.
@@ -129,6 +140,37 @@ class Access:
             return True
         place = _place(f"http://{host}") if host else None
         return place is not None and (_is_loopback(place.host) or place.host == self._host)
+
+
+class Tickets:
+    """Single-use tickets, for browsers cannot send a header with a WebSocket; kept as hashes, in memory."""
+
+    def __init__(self) -> None:
+        self._issued: Final[dict[bytes, tuple[float, Principal]]] = {}
+        """By hash, oldest first: when it ends (monotonic seconds), and whose it is."""
+
+    def issue(self, principal: Principal) -> str:
+        """Make a ticket; the oldest are forgotten when there are too many."""
+        now = time.monotonic()
+        while self._issued:
+            oldest = next(iter(self._issued))
+            if self._issued[oldest][0] > now and len(self._issued) < _MAX_TICKETS:
+                break
+            del self._issued[oldest]
+        ticket = secrets.token_urlsafe(32)
+        self._issued[_digest(ticket)] = (now + TICKET_S, principal)
+        return ticket
+
+    def redeem(self, ticket: str) -> Principal:
+        """Whose ticket it is; it cannot be used again.
+
+        Raises:
+            Fault: ``unauthenticated``.
+        """
+        ends, principal = self._issued.pop(_digest(ticket), (0.0, LOCAL))
+        if ends <= time.monotonic():
+            raise Fault(ErrorCode.UNAUTHENTICATED, "The ticket is not known, was used or has expired.")
+        return principal
 
 
 class TokenFile:

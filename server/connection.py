@@ -13,7 +13,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import anyio
+import orjson
 import structlog
+from msgspec import UNSET, UnsetType
 from websockets.exceptions import ConnectionClosed
 
 from protocol.client_frames import Ack, Ping
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from server.sockets import Socket
 
 log = structlog.get_logger(__name__)
+
+_REQUEST_ID_CHARACTERS: Final = 128
 
 
 class Connections:
@@ -140,12 +144,13 @@ class Connections:
                     frame = decode(message.encode(), self._limits)
                 except BadFrame as bad:
                     fault: Fault = bad
+                    asked_by = _request_id_of(message)
                     self._metrics.bad_frames.inc()
                     bad_in_a_row += 1
                     wait_ms = bucket.take(loop.time())
                     if wait_ms:
                         fault = Fault(ErrorCode.RATE_LIMITED, retry_after_ms=wait_ms)
-                    socket.tell(error_frame(fault))
+                    socket.tell(error_frame(fault, request_id=asked_by))
                     if bad_in_a_row >= settings.max_bad_frames:
                         socket.close_soon(CloseCode.BAD_RESOURCE, f"{bad_in_a_row} bad frames in a row")
                         return
@@ -190,6 +195,17 @@ def _detach(socket: Socket, actor: Actor) -> None:
     if socket.attachment is not None:
         actor.detach(socket.attachment)
         socket.attachment = None
+
+
+def _request_id_of(message: str) -> str | UnsetType:
+    """The request id of a frame that is otherwise bad, so that its sender knows which one it was."""
+    try:
+        request_id = orjson.loads(message)["request_id"]
+    except (ValueError, TypeError, LookupError):
+        return UNSET
+    if isinstance(request_id, str) and 1 <= len(request_id) <= _REQUEST_ID_CHARACTERS:
+        return request_id
+    return UNSET
 
 
 def _refuse(socket: Socket, fault: Fault) -> None:

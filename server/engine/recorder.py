@@ -53,10 +53,9 @@ def finish_reason(outcome: Outcome) -> FinishReason:
 
 def turn_message(run: LiveRun, sequence: int, calls: Sequence[ToolCall] = ()) -> SessionMessage:
     """The assistant's message of the run's present turn."""
-    outcome = run.outcome
     metadata = {}
-    if outcome is not None and not isinstance(outcome, Finished):
-        metadata["finish_reason"] = finish_reason(outcome).value
+    if run.outcome is not None and (reason := finish_reason(run.outcome)) is not FinishReason.STOP:
+        metadata["finish_reason"] = reason.value  # not whole: a reader must be able to tell
     return SessionMessage(
         message_id=run.turn.message_id,
         sequence=sequence,

@@ -111,7 +111,7 @@ class Catalog:
 
     def cost(self, model: str, usage: TokenCounts) -> float:
         """Price a call in USD; 0.0 for a model without a price."""
-        price = self._prices.get(model)
+        price = self._prices.get(model) or self._prices.get(f"openai/{model}")
         if price is None:
             return 0.0
         total: float = price.input * usage.input_tokens + price.output * usage.output_tokens

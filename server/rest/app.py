@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
-from server.rest import operations, pages, projects, sessions, tool_calls
+from server.rest import operations, pages, projects, sessions, tickets, tool_calls
 from server.rest.context import RestContext
 from server.rest.declare import Operation
 from server.rest.envelope import failure, internal
@@ -32,6 +32,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *sessions.ROUTES,
     *projects.ROUTES,
     *tool_calls.ROUTES,
+    *tickets.ROUTES,
     *pages.ROUTES,
 )
 """Every route of the server."""

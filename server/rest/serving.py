@@ -69,7 +69,7 @@ async def _call(context: RestContext, operation: Operation, request: Request) ->
     """Authenticate and decode; in this order, so that a stranger learns nothing about what is valid."""
     principal = LOCAL
     if operation.ownership is not Ownership.PUBLIC:
-        principal = context.access.authenticate(request.headers, request.query_params)
+        principal = context.access.authenticate(request.headers, {})
     path: Mapping[str, str] = request.path_params
     if operation.ownership is Ownership.SESSION:
         _check_id(path["sessionId"])

@@ -140,3 +140,13 @@ def test_without_authentication_only_names_of_this_machine_are_ours(host: str | 
 def test_an_allowed_origin_that_is_none_stops_the_start() -> None:
     with pytest.raises(SettingsError, match="allowed_origins"):
         Access.from_settings(Settings(allowed_origins=("app.example",)))
+
+
+def test_SE1_a_ticket_opens_one_connection_of_its_caller(tokens_file: Path) -> None:
+    access = Access.from_settings(Settings(tokens_file=tokens_file))
+    ticket = access.issue_ticket(Principal("ada"))
+    assert access.authenticate({}, {"ticket": ticket}) == Principal("ada")
+    for used in (ticket, "", "unknown"):
+        with pytest.raises(Fault) as refused:
+            access.authenticate({}, {"ticket": used})
+        assert refused.value.code is ErrorCode.UNAUTHENTICATED
