@@ -70,9 +70,9 @@ class Holding:
                 return await answer
             async with anyio.create_task_group() as group:
                 group.start_soon(self._probe, holder, name="probe of a holder")
-                outcome = await answer
+                await asyncio.wait([answer])
                 group.cancel_scope.cancel()
-            return outcome
+            return await answer
         finally:
             if entry in self._waiting:
                 self._waiting.remove(entry)

@@ -187,6 +187,11 @@ def machine_of(server: ServerProcess) -> type[RuleBasedStateMachine]:
             server.kill()
             server.start()
             self.client = self.do(Client.open(server.ws_url, self.id, client_id="life", **self.position))
+            if self.client.connected["resume"] == "fresh":
+                assert not self.state.messages
+                self.position = self.client.position
+                self.open.clear()
+                return
             assert self.client.snapshot is not None
             known = dict(self.state.messages)
             ended = self.state.ended
