@@ -196,6 +196,8 @@ class Completion:
 
     async def _execute(self, execution: Execution) -> None:
         event: Finish | Fail
+        if not self._run.open:
+            return
         try:
             if execution.tool is None:
                 raise ToolFault(f"{execution.name} is not available now")

@@ -7,6 +7,7 @@ result (ST8). Models refuse such histories, so they are put in order here, and o
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from protocol.session import MessageRole
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from protocol.session import SessionMessage
+
+_UNNAMEABLE: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 NO_RESULT: Final = '{"error": "cancelled: this call was not carried out"}'
 """What the model is told of a call that has no result."""
@@ -44,9 +47,14 @@ def build_prompt(
     return tuple(prompt)
 
 
+def _name(name: str) -> str:
+    """A name that endpoints take; models make up others, which is no reason to refuse their history."""
+    return _UNNAMEABLE.sub("_", name)[:64] or "_"
+
+
 def _assistant(message: SessionMessage, results: dict[str | None, SessionMessage]) -> Iterable[ChatMessage]:
     calls = tuple(
-        ToolCallRequest(call.tool_call_id, call.name, call.arguments) for call in message.tool_calls
+        ToolCallRequest(call.tool_call_id, _name(call.name), call.arguments) for call in message.tool_calls
     )
     if not message.content and not calls:
         return
