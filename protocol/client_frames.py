@@ -35,6 +35,7 @@ __all__ = [
     "ConfirmTool",
     "ConversationFrame",
     "ConversationList",
+    "ConversationRequest",
     "Decision",
     "Domain",
     "OnBusy",
@@ -237,7 +238,9 @@ class CanvasGet(ClientFrame, frozen=True, kw_only=True, tag="canvas_get"):
     cursor: Cursor | None = None
 
 
-ConversationFrame: TypeAlias = AppendMessage | RequestCompletion | StopCompletion | ConfirmTool | Ack | Ping
+ConversationRequest: TypeAlias = AppendMessage | RequestCompletion | StopCompletion | ConfirmTool
+"""The frames of a conversation that have a ``request_id`` and are answered by its actor."""
+ConversationFrame: TypeAlias = ConversationRequest | Ack | Ping
 CanvasFrame: TypeAlias = (
     CanvasBatchCreate
     | CanvasBatchUpdate

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
 import structlog
 
-from protocol.client_frames import AppendMessage, ConfirmTool, RequestCompletion, StopCompletion
+from protocol.client_frames import (
+    AppendMessage,
+    ConfirmTool,
+    ConversationRequest,
+    RequestCompletion,
+    StopCompletion,
+)
 from protocol.codec import body_sha256, canonical_sha256, tag_of
 from protocol.codes import ErrorCode
 from protocol.errors import Fault
@@ -50,8 +56,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-Request: TypeAlias = AppendMessage | RequestCompletion | StopCompletion | ConfirmTool
-"""The frames of a conversation that have a ``request_id``."""
 Own: TypeAlias = Over | TryAgain | Asked
 """What a conversation posts to its actor, to get it back in :meth:`Conversation.handle_own`."""
 
@@ -136,7 +140,7 @@ class Conversation:
 
     # What clients ask for.
 
-    def key(self, frame: Request) -> RequestKey:
+    def key(self, frame: ConversationRequest) -> RequestKey:
         """The key under which a frame's effect is remembered; in a project its body includes the
         conversation."""
         body = body_sha256(frame)
@@ -144,7 +148,7 @@ class Conversation:
             body = canonical_sha256([self.ledger.session_id, body])
         return RequestKey(self._resource_id, frame.request_id, tag_of(type(frame)), body)
 
-    async def handle_frame(self, frame: Request) -> ServerFrame | None:
+    async def handle_frame(self, frame: ConversationRequest) -> ServerFrame | None:
         """Carry out a client's frame.
 
         Returns:
@@ -179,12 +183,12 @@ class Conversation:
         )
         return Fault(ErrorCode.INTERNAL, details={"correlation_id": correlation_id})
 
-    async def _catch_up(self, frame: Request) -> None:
+    async def _catch_up(self, frame: ConversationRequest) -> None:
         """Before anything is written, what was in doubt is found out. A stop does not wait for that."""
         if not isinstance(frame, StopCompletion):
             await self.completions.catch_up()
 
-    async def _carry_out(self, frame: Request, key: RequestKey) -> ServerFrame | None:
+    async def _carry_out(self, frame: ConversationRequest, key: RequestKey) -> ServerFrame | None:
         match frame:
             case AppendMessage():
                 await self.append(
