@@ -112,6 +112,10 @@ class ServerProcess(Process):
         env |= {f"TURNWIRE_{name.upper()}": str(value) for name, value in settings.items()}
         super().__init__(["serve"], env, "ready")
 
+    def set(self, **settings: object) -> None:
+        """Other settings, from the next start on."""
+        self._env |= {f"TURNWIRE_{name.upper()}": str(value) for name, value in settings.items()}
+
     @property
     def ws_url(self) -> str:
         return self.url.replace("http", "ws", 1)

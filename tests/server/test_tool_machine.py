@@ -3,7 +3,13 @@ history is one that a model takes (TL3 to TL8, ST3, ST7)."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import random
+import sys
+import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -16,16 +22,21 @@ from server.actors.calls import Call, Calls
 from server.llm.base import ChatMessage, ToolCallRequest
 from server.tools.confirmation import Accepted, Decided, Pending, Settled, arguments_of, decided_of
 from tests.harness.openai_rules import RuleBroken, check_messages
+from tests.harness.processes import ROOT
 from tests.harness.tool_life import Counts, live, open_world
+from tests.harness.tool_sockets import Approvals, SocketLife
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from protocol.session import SessionMessage
+    from tests.harness.processes import ServerProcess, StubProcess
     from tests.harness.tool_life import Life
 
 LIVES = int(os.environ.get("TURNWIRE_TOOL_LIVES", "100"))
 """Simulated lives; 1000 for a release."""
+SOCKET_LIVES = int(os.environ.get("TURNWIRE_TOOL_SOCKET_LIVES", "20"))
+"""Lives over real sockets; 100 for a release."""
 SOUGHT = 60
 """So many lives at most, until a deliberate mistake shows."""
 
@@ -151,6 +162,52 @@ async def test_ST8_a_history_in_the_order_of_the_store_is_counted(
     monkeypatch.setattr(completions, "build_prompt", naive)
     counts = await simulate(database_url, SOUGHT, until="refused")
     assert counts.refused
+
+
+def recording(own_server: ServerProcess, folder: Path) -> Path:
+    """Have a server offer the recorder's tools; gives the file of the record."""
+    record, config = folder / "record", folder / "turnwire.toml"
+    command = json.dumps([sys.executable, "-m", "tests.harness.recorder_server", str(record)])
+    config.write_text(f'[mcp.rec]\ncommand = {command}\nenv.PYTHONPATH = "{ROOT}"\ntools.now = "immediate"\n')
+    own_server.set(config=config, rate_burst=1000, rate_per_s=1000)
+    return record
+
+
+@pytest.mark.timeout(120 + 20 * SOCKET_LIVES)
+async def test_TL5_ST7_random_lives_over_sockets_with_restarts(
+    own_server: ServerProcess, stub: StubProcess, tmp_path: Path
+) -> None:
+    record = recording(own_server, tmp_path)
+    await asyncio.to_thread(own_server.start)
+    approvals = Approvals()
+    requests = 0
+    for seed in range(SOCKET_LIVES):
+        life = SocketLife(own_server, approvals, random.Random(seed))
+        await life.run(25)
+        assert approvals.broken(record) == [], f"seed {seed}, {life.id}"
+        assert life.refused == [], f"seed {seed}, {life.id}"
+        sent = (await asyncio.to_thread(stub_requests, stub.url))[-100:]
+        ours = [one["messages"] for one in sent if "rec-" in one["model"]]
+        for messages in ours:
+            check_messages([as_sent(message) for message in messages])
+        requests += len(ours)
+    assert requests > 2 * SOCKET_LIVES
+    assert len(record.read_text().splitlines()) > SOCKET_LIVES
+
+
+def as_sent(message: dict[str, Any]) -> dict[str, Any]:
+    """A message of the stub's record as OpenAI has it."""
+    calls = [
+        {"id": call["id"], "function": {"name": call["name"], "arguments": call["arguments"]}}
+        for call in message.get("tool_calls") or ()
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def stub_requests(url: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{url.removesuffix('/v1')}/stub/requests", timeout=30) as answer:
+        requests: list[dict[str, Any]] = json.load(answer)["requests"]
+    return requests
 
 
 CALL = {"id": "1", "type": "function", "function": {"name": "x", "arguments": "{}"}}
