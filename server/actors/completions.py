@@ -308,7 +308,6 @@ class Completions:
             prompt=self._prompt(),
             on_pending=wanted.on_pending,
         )
-        last = ledger.last_run
         run = LiveRun(
             wanted.request_id,
             new_run_id(),
@@ -316,7 +315,7 @@ class Completions:
             reasoning=wanted.reasoning,
             started=asyncio.get_running_loop().time(),
             emit=self._host.emit,
-            continues_run_id=last.run_id if last and last.status is RunStatus.AWAITING_INPUT else None,
+            continues_run_id=self._continued(),
             taken_ids=self._calls.ids,
         )
         new_run = NewRun(
@@ -350,6 +349,13 @@ class Completions:
             over=lambda run: self._host.post(Over(run)),
         )
         self._host.spawn(completion.run, f"completion {run.run_id}")
+
+    def _continued(self) -> str | None:
+        """The run that the next one goes on with: it waited for a person, or its calls were accepted."""
+        last = self._ledger.last_run
+        if last is not None and last.status is RunStatus.AWAITING_INPUT:
+            return last.run_id
+        return next((call.run_id for call in self._calls.accepted), None)
 
     async def _settle_calls(self, wanted: Wanted) -> None:
         """What to do with calls that nobody has decided (TL5).
