@@ -13,7 +13,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from protocol.server_frames import AssistantMessageComplete, FinishReason
-from server.actors.planning import offers
 from server.engine.completion import Begun, CallOver, CallsOver, DecidedCalls, Execution, Progress, TurnOver
 from server.engine.recorder import turn_message, turn_step
 from server.tools.base import ToolContext
@@ -149,10 +148,14 @@ class ProgressDesk:
         )
 
     def _tool_of(self, name: str) -> tuple[Tool, Policy] | None:
-        """A tool that this conversation's agent offers, and what has to happen before it runs."""
+        """A tool that this conversation's agent may call, and what has to happen before it runs.
+
+        One that is not offered for want of a canvas is still a tool: a person is asked, and it says why it
+        fails.
+        """
         tool = self._host.services.toolbox.get(name)
         agent = self._agent()
-        if tool is None or not offers(agent, name, has_canvas=self._host.canvas is not None):
+        if tool is None or not agent.allows(name):
             return None
         return tool, agent.policy(tool)
 
