@@ -12,6 +12,7 @@ files. It knows the protocol and nothing of any server.
 ``client``          a named client: its reader, its position, what it checks of every frame
 ``wire``            one WebSocket connection that can lie dead, read slowly or break off
 ``invariants``      what holds for every frame of every scenario
+``canvas``          a canvas as the frames of its changes tell of it
 ``matchers``        is a value as expected, and where not
 ``values``          ``${…}`` and paths
 ``checks``          the ``assert`` step: statements over collected frames

@@ -17,7 +17,8 @@ from anyio.abc import TaskGroup
 from msgspec import Struct
 
 from protocol.codec import decode_server_frame
-from scenarios.invariants import Ledger, sequence_fault
+from scenarios.canvas import Canvas
+from scenarios.invariants import Ledger, address_fault, sequence_fault
 from scenarios.wire import Closed, Message, Wire
 
 _RECENT: Final = 12
@@ -121,8 +122,10 @@ class Client:
         self._queue.append(Received(message.data, frame, time.monotonic()))
 
     def _check(self, frame: dict[str, Any], data: bytes) -> None:
-        if fault := sequence_fault(frame):
-            self.faults.append(fault)
+        in_project = self._resource.startswith("/ws/projects/")
+        for fault in (sequence_fault(frame), address_fault(frame, in_project=in_project)):
+            if fault is not None:
+                self.faults.append(fault)
         match frame["type"]:
             case "connected":
                 self._check_connected(frame)
@@ -185,6 +188,11 @@ class Client:
         while self.closed is None:
             await self._changed.wait()
         return self.closed
+
+    @property
+    def canvas(self) -> Canvas:
+        """What the frames of this connection's epoch, whoever received them, tell of the canvas."""
+        return self._ledger.canvas(self._resource, str(self.connected.get("epoch", "")))
 
     @property
     def is_open(self) -> bool:

@@ -95,6 +95,7 @@ class SendRaw(ClientStep, frozen=True, kw_only=True, tag="send_raw"):
 
     send_raw: str | Filler
     times: Number = 1
+    every_ms: Number = 0
 
 
 class Expect(ClientStep, frozen=True, kw_only=True, tag="expect"):
@@ -122,6 +123,15 @@ class Collect(ClientStep, frozen=True, kw_only=True, tag="collect"):
     collect: str
     until: Table
     times: Number = 1
+    capture: dict[str, str] = {}
+    timeout_ms: Number = COLLECT_MS
+
+
+class ReadCanvas(ClientStep, frozen=True, kw_only=True, tag="read_canvas"):
+    """Read the whole canvas with ``canvas_get``, page by page, and compare it with the frames so far."""
+
+    read_canvas: Table
+    pages: Any = None
     capture: dict[str, str] = {}
     timeout_ms: Number = COLLECT_MS
 
@@ -280,6 +290,7 @@ Step = (
     | Expect
     | ExpectSequence
     | Collect
+    | ReadCanvas
     | ExpectNothing
     | ExpectClose
     | Close

@@ -5,7 +5,9 @@ Pure. The :class:`Ledger` of one run sees all frames that all its clients receiv
 - the same ``seq`` never comes with other bytes (CN6);
 - a message's chunks and sentences concatenate to its content, sentence indexes are dense (ST2);
 - ``partial_text`` is what was streamed (ST3); a completion has one end, and nothing of it comes after (ST1);
-- every frame of a completion has its ``request_id`` (ST4).
+- every frame of a completion has its ``request_id`` (ST4);
+- a frame on a project's socket says which domain and conversation it is of, on another it does not;
+- the changes of a canvas follow each other and are whole (:mod:`scenarios.canvas`).
 
 What a client did not see from its beginning is not judged.
 """
@@ -15,6 +17,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+
+from scenarios.canvas import CHANGES, Canvas, result_fault
 
 UNSEQUENCED: Final = frozenset({"snapshot", "pong", "draining", "canvas_state", "conversation_listed"})
 """Types without a ``seq``; that of ``connected`` is the resource's latest, not its own."""
@@ -35,6 +39,7 @@ SEQUENCED: Final = frozenset(
         "canvas_changed",
     }
 )
+_OF_CONNECTION: Final = frozenset({"connected", "snapshot", "pong", "draining"})
 _STREAMED: Final = frozenset(
     {
         "llm_thinking_chunk",
@@ -53,6 +58,21 @@ def sequence_fault(frame: dict[str, Any]) -> str | None:
         return f"{kind} has a seq, but concerns this connection only"
     if kind in SEQUENCED and "seq" not in frame and not frame.get("repeated"):
         return f"{kind} has no seq"
+    return result_fault(frame) if kind == "canvas_batch_result" else None
+
+
+def address_fault(frame: dict[str, Any], *, in_project: bool) -> str | None:
+    """Say what is wrong with the address of a frame, if anything (protocol, section 1)."""
+    kind, domain = frame["type"], frame.get("domain")
+    if kind in _OF_CONNECTION or (kind == "error" and domain is None):
+        return None
+    due = None if not in_project else "canvas" if kind.startswith("canvas_") else "conversation"
+    if domain != due and (kind != "error" or not in_project):
+        return f"{kind} has domain {domain!r}, not {due!r}"
+    if kind == "error" and domain == "conversation":
+        return None  # a refused conversation_list names none
+    if (domain == "conversation" and kind != "conversation_listed") != ("conversation_id" in frame):
+        return f"{kind} of domain {domain!r} has conversation_id {frame.get('conversation_id')!r}"
     return None
 
 
@@ -79,6 +99,7 @@ class Stream:
         self._bytes: dict[int, bytes] = {}
         self._latest: int | None = None
         self._runs: dict[str, _Run] = {}
+        self.canvas = Canvas()
 
     def add(self, frame: dict[str, Any], data: bytes) -> list[str]:
         """Take a sequenced frame; return what is wrong with it."""
@@ -95,8 +116,9 @@ class Stream:
             return []
         if self._latest is not None and seq != self._latest + 1:
             self._runs.clear()
+            self.canvas.lose()
         self._latest = seq
-        return self._follow(frame)
+        return self.canvas.take(frame) if frame["type"] in CHANGES else self._follow(frame)
 
     def _follow(self, frame: dict[str, Any]) -> list[str]:
         kind, run_id = frame["type"], frame.get("run_id")
@@ -153,4 +175,11 @@ class Ledger:
 
     def add(self, resource: str, epoch: str, frame: dict[str, Any], data: bytes) -> list[str]:
         """Take a sequenced frame of a resource; return what is wrong with it."""
-        return self._streams.setdefault((resource, epoch), Stream()).add(frame, data)
+        return self._stream(resource, epoch).add(frame, data)
+
+    def canvas(self, resource: str, epoch: str) -> Canvas:
+        """The canvas as the frames of this epoch tell of it."""
+        return self._stream(resource, epoch).canvas
+
+    def _stream(self, resource: str, epoch: str) -> Stream:
+        return self._streams.setdefault((resource, epoch), Stream())

@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from scenarios import format as fmt
+from scenarios.canvas import merged
 from scenarios.checks import SelectorError, check, is_of
 from scenarios.client import Client
 from scenarios.findings import Deadline, capture, fail_frame, fail_if, frame_of, keep, must_match
@@ -58,6 +59,8 @@ async def _dispatch(step: fmt.Step, world: World) -> None:
             await _expect_sequence(step, world)
         case fmt.Collect():
             await _collect(step, world)
+        case fmt.ReadCanvas():
+            await _read_canvas(step, world)
         case fmt.ExpectNothing():
             await _expect_nothing(step, world)
         case fmt.ExpectClose():
@@ -194,6 +197,8 @@ async def _send_raw(step: fmt.SendRaw, world: World) -> None:
                 await wire.send(str(variables.expand(text)).encode(), text=True)
             case fmt.Filler() as filler:
                 await wire.send(_fill(filler, world), text=not filler.binary, fragments=filler.fragments)
+        if pause := variables.number(step.every_ms):
+            await anyio.sleep(pause / 1000)
 
 
 def _fill(filler: fmt.Filler, world: World) -> bytes:
@@ -257,6 +262,30 @@ async def _collect(step: fmt.Collect, world: World) -> None:
             left -= not compare(until, received.frame)
             if not left:
                 capture(step.capture, received.frame, world)
+
+
+async def _read_canvas(step: fmt.ReadCanvas, world: World) -> None:
+    client, cursor = world.client(step.client), None
+    pages: list[dict[str, Any]] = []
+    with Deadline(world, step.timeout_ms, lambda: f"page {len(pages) + 1} did not come", client):
+        while cursor is not None or not pages:
+            request_id = world.request_id()
+            asked = {"type": "canvas_get", "domain": "canvas", "request_id": request_id, "cursor": cursor}
+            await client.wire.send(msgspec.json.encode(asked), text=True)
+            page = frame_of(await client.next(), "canvas_state", client).frame
+            must_match({"type": "canvas_state", "request_id": request_id}, page, client)
+            pages.append(page)
+            cursor = page["next_cursor"]
+    whole, faults = merged(pages)
+    if all(page["canvas_version"] == whole["canvas_version"] for page in pages):
+        faults += client.canvas.read(whole)
+    if faults:
+        raise StepFailed("\n".join(faults))
+    mismatches = compare(world.variables.expand(step.read_canvas), whole)
+    if step.pages is not None:
+        mismatches += compare(world.variables.expand(step.pages), len(pages), "pages")
+    fail_if(mismatches, client)
+    capture(step.capture, whole, world)
 
 
 async def _expect_nothing(step: fmt.ExpectNothing, world: World) -> None:
