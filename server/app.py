@@ -69,9 +69,11 @@ async def run_server(
         server = Server(settings)
 
         def signalled() -> None:
-            told.set()
             if not server.opened:
                 group.cancel_scope.cancel()
+            elif told.is_set():
+                server.hurry()
+            told.set()
 
         await group.start(_listen_for_the_end, signalled)
         async with AsyncExitStack() as stack:
@@ -82,7 +84,7 @@ async def run_server(
             if ready is not None:
                 ready(server.address)
             await told.wait()
-            log.info("draining")
+            log.info("draining", grace_ms=settings.drain_grace_ms, hint="a second signal ends the grace")
             await server.drain()
         group.cancel_scope.cancel()
     log.info("stopped")
@@ -122,6 +124,7 @@ class Server:
         self._metrics: Final = Metrics()
         self._registry: Registry
         self._gate: Gate
+        self._grace: Final = anyio.CancelScope()
         self.opened = False
         """Whether it serves; a start that is told to end before is given up."""
 
@@ -172,6 +175,10 @@ class Server:
                 await store.node.announce(self.address)
         self.opened = True
 
+    def hurry(self) -> None:
+        """End the grace of a drain: what still runs becomes interrupted now."""
+        self._grace.cancel()
+
     async def drain(self) -> None:
         """Stop accepting, tell everybody, let completions finish within the grace, interrupt the rest, close
         (CN10)."""
@@ -179,7 +186,8 @@ class Server:
         gate.stop_accepting()
         gate.close_s = _CLOSING_S
         registry.drain(_RECONNECT_AFTER_MS)
-        await registry.wait_quiet(self._settings.drain_grace_ms / 1000)
+        with self._grace:
+            await registry.wait_quiet(self._settings.drain_grace_ms / 1000)
         await registry.finish_all(jitter_s=min(_CLOSING_S, len(registry.live) * 0.002))
         with anyio.move_on_after(_CLOSING_S):
             while gate.websockets:  # noqa: ASYNC110 - many connections, no one event
