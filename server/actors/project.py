@@ -13,6 +13,7 @@ import structlog
 from protocol.client_frames import (
     Ack,
     AppendMessage,
+    CanvasGet,
     ConfirmTool,
     ConversationList,
     Domain,
@@ -26,8 +27,10 @@ from protocol.ids import new_ulid
 from protocol.server_frames import ConversationListed, ProjectView, ServerFrame, Snapshot, error_frame
 from server.actors.base import Actor, Call, Doubt, Ending, FromSocket
 from server.actors.commands import (
+    AppendFromRest,
     CreateProject,
     CreateSession,
+    DecideFromRest,
     DeleteProject,
     DeleteSession,
     ForConversation,
@@ -145,6 +148,8 @@ class ProjectActor(Actor):
             return error_frame(fault, request_id=addressed.request_id)
 
     async def _in_canvas(self, frame: CanvasFrame) -> ServerFrame | None:
+        if not isinstance(frame, CanvasGet):
+            self._conversations.refuse_waiting(frame.request_id, None)
         try:
             return await self._canvas.handle_frame(frame)
         except (Fault, Fenced):
@@ -157,6 +162,7 @@ class ProjectActor(Actor):
     async def _in_conversation(self, conversation_id: str, frame: ConversationFrame) -> ServerFrame | None:
         assert isinstance(frame, AppendMessage | RequestCompletion | StopCompletion | ConfirmTool)
         conversation = await self._conversations.use(conversation_id)
+        self._conversations.refuse_waiting(frame.request_id, conversation)
         if self._ledger.seed is not None and isinstance(frame, AppendMessage | RequestCompletion):
             try:
                 await self._ledger.open()
@@ -238,6 +244,8 @@ class ProjectActor(Actor):
         try:
             if isinstance(wanted.command, DeleteSession):
                 return await self._conversations.delete(conversation)
+            if isinstance(wanted.command, AppendFromRest | DecideFromRest) and wanted.command.request_id:
+                self._conversations.refuse_waiting(wanted.command.request_id, conversation)
             return await carry_out(conversation, wanted.command)
         except (StorageUnavailable, Refused) as error:
             raise conversation.trouble(error) from error

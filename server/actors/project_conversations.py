@@ -111,6 +111,20 @@ class ProjectConversations:
             if place >= older or view.running is not None or view.queued or view.waiting
         ][::-1]
 
+    def refuse_waiting(self, request_id: str, asked: Conversation | None) -> None:
+        """Refuse a request_id under which a completion waits, which no row tells the store of (ST4).
+
+        Args:
+            asked: The conversation that the request is for, which knows its own; ``None`` for the canvas.
+
+        Raises:
+            Fault: ``request_id_conflict``: requests of a project are one set.
+        """
+        for conversation in self._live.values():
+            waiting = () if conversation is asked else conversation.completions.queued
+            if any(wanted.request_id == request_id for wanted in waiting):
+                raise Fault(ErrorCode.REQUEST_ID_CONFLICT, "this request_id was used for another request")
+
     def running(self, run_id: str) -> Conversation | None:
         """The conversation in which a run is running."""
         return next((one for one in self._live.values() if one.owns_run(run_id)), None)
