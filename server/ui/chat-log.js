@@ -5,23 +5,34 @@
  */
 
 import { button, make } from "./chat-dom.js";
-import { copyButton, sentence, setText, showText } from "./chat-text.js";
+import { copyButton, sentence, setText, showPlain, showText } from "./chat-text.js";
 import { callElement } from "./chat-tools.js";
 
 /** @typedef {import("./turnwire.js").View} View */
 /** @typedef {import("./turnwire.js").Message} Message */
+/** @typedef {import("./turnwire.js").Status} Status */
 /** @typedef {import("./chat-store.js").Question} Question */
+/** @typedef {import("./chat-outgoing.js").Waiting} Waiting */
+/** @typedef {import("./chat-session.js").Refusal} Refusal */
 
 /**
- * A question that is not stored yet, with what went wrong, if anything did.
- * - `held`: it waits for the present answer to be finished.
+ * What is to be seen.
  *
- * @typedef {{question: Question, error: string, held: boolean}} Waiting
+ * @typedef {object} Scene
+ * @property {View} view
+ * @property {readonly Waiting[]} waiting
+ * @property {Refusal | null} refusal
+ * @property {Status} status
+ * @property {boolean} away Whether the connection does not come back by itself.
+ * @property {string} model That is asked next; empty for the server's default.
+ * @property {{busy: boolean, error: string}} loading Of older messages.
  */
 
 /**
  * @typedef {object} Actions
  * @property {() => void} ask Ask the model to go on.
+ * @property {() => void} askDefault Ask the server's default model from now on.
+ * @property {() => void} older Load older messages.
  * @property {(question: Question) => void} resend
  * @property {(question: Question) => void} withdraw
  * @property {(id: string, decision: "accept" | "reject") => void} decide
@@ -50,13 +61,11 @@ export class Log {
     this.#place.replaceChildren();
   }
 
-  /**
-   * @param {View} view
-   * @param {readonly Waiting[]} waiting
-   * @param {string} refusal Why the model was not asked; empty if nothing was refused.
-   * @param {boolean} settled Whether the view is known to be what the server has.
-   */
-  show(view, waiting, refusal, settled) {
+  /** @param {Scene} scene */
+  show(scene) {
+    const { view, waiting, status } = scene;
+    const live = status.phase === "online";
+    this.#place.dataset.live = String(live);
     /** @type {HTMLElement[]} */
     const wanted = [];
     /** @param {string} key @param {() => HTMLElement} build */
@@ -66,19 +75,32 @@ export class Log {
       wanted.push(element);
       return element;
     };
-    if (view.truncated) keyed("truncated", () => make("p", { class: "after" }, "Older messages are not shown."));
+    if (view.truncated) {
+      const { busy, error } = scene.loading;
+      keyed(`older:${busy}:${error}`, () => this.#olderElement(busy, error));
+    }
     for (const message of view.messages) {
       if (message.role === "tool") continue; // its call shows it
       this.#showMessage(keyed(message.messageId, () => shell(message.role)), message);
     }
     const last = view.messages.at(-1);
-    if (view.running && !last?.streaming && !waiting.some((one) => !one.held))
+    if (live && view.running && !last?.streaming && !waiting.some((one) => !one.held))
       keyed("thinking", () => make("p", { class: "after waiting-dot", "aria-label": "The model is at work" }));
-    const after = this.#after(view, waiting, refusal, settled);
-    if (after) keyed(`after:${after.text}`, () => noteElement(after));
-    for (const one of waiting) keyed(`${one.question.appendId}:${one.error}:${one.held}`, () => this.#pending(one));
-    if (wanted.length === 0 && settled) keyed("empty", emptyElement);
+    const after = this.#after(scene);
+    if (after) keyed(`after:${after.text}:${after.buttons.map(({ label }) => label)}`, () => noteElement(after));
+    for (const one of waiting) {
+      const state = stateOf(one, scene);
+      keyed(`${one.question.appendId}:${state}`, () => this.#pending(one, state));
+    }
+    if (wanted.length === 0 && live) keyed("empty", emptyElement);
     this.#arrange(wanted);
+  }
+
+  /** @param {boolean} busy @param {string} error */
+  #olderElement(busy, error) {
+    const load = button(busy ? "Loading…" : "Show older messages", this.#actions.older);
+    load.disabled = busy;
+    return make("div", { class: "after older", "data-kind": error ? "error" : "info" }, sentence(error), load);
   }
 
   /** @param {readonly HTMLElement[]} wanted */
@@ -105,7 +127,9 @@ export class Log {
     const text = /** @type {HTMLElement} */ (element.querySelector(".text"));
     if (message.thinking !== (old?.thinking ?? "")) showThinking(element, message);
     if (message.streaming !== old?.streaming) showThinkingState(element, message);
-    if (!old || message.content !== old.content) showText(text, message.content);
+    const changed = !old || message.content !== old.content || message.streaming !== old.streaming;
+    if (changed && message.role === "assistant") showText(text, message.content, message.streaming);
+    else if (changed) showPlain(text, message.content);
     if (!old || message.toolCalls !== old.toolCalls || message.drafts !== old.drafts)
       this.#showCalls(element, message);
     if (!old || message.streaming !== old.streaming || message.finishReason !== old.finishReason)
@@ -136,52 +160,68 @@ export class Log {
   /**
    * What is to be said after the last message: how the last run ended, or that nobody was asked.
    *
-   * @param {View} view
-   * @param {readonly Waiting[]} waiting
-   * @param {string} refusal
-   * @param {boolean} settled
+   * @param {Scene} scene
    * @returns {Note | null}
    */
-  #after(view, waiting, refusal, settled) {
-    if (!settled || view.running || view.queued.length > 0 || waiting.length > 0) return null;
+  #after({ view, waiting, refusal, status, away, model }) {
+    if (away && view.running)
+      return { kind: "info", text: "The answer goes on. Its rest is shown here once this is connected again.", buttons: [] };
+    if (status.phase !== "online" || view.running || view.queued.length > 0) return null;
+    if (waiting.some((one) => one.held || !one.error)) return null;
     const again = { label: "Try again", action: this.#actions.ask };
-    if (refusal) return { kind: "error", text: sentence(refusal), ...again };
+    /** @param {string} code @param {string} text @returns {Note} */
+    const error = (code, text) => {
+      const bad = code === "unknown_model" && model !== "";
+      const standard = { label: "Use the default model", action: this.#actions.askDefault };
+      return { kind: "error", text: sentence(text), buttons: bad ? [standard, again] : [again] };
+    };
+    if (refusal) return error(refusal.code, refusal.text);
     if (view.waiting.length > 0) return null;
     const run = view.lastRun;
-    switch (run?.finishReason) {
-      case "error":
-        return { kind: "error", text: sentence(run.error?.message || "the model could not answer."), ...again };
-      case "interrupted":
-        return { kind: "error", text: "The server restarted during this answer.", ...again };
-      case "length":
-        return { kind: "info", text: "The answer reached its limit.", ...again, label: "Go on" };
-    }
     const last = view.messages.at(-1);
+    if (run?.finishReason === "error")
+      return error(run.error?.code ?? "", run.error?.message || "the model could not answer.");
+    if (run?.finishReason === "interrupted") return error("", "The server restarted during this answer.");
+    if (run?.finishReason === "length" || (last?.role === "assistant" && last.finishReason === "length"))
+      return { kind: "info", text: "The answer reached its limit.", buttons: [{ ...again, label: "Go on" }] };
     if (last?.role === "user" && run?.finishReason !== "stopped")
-      return { kind: "info", text: "This was not answered yet.", ...again, label: "Ask now" };
+      return { kind: "info", text: "This was not answered yet.", buttons: [{ ...again, label: "Ask now" }] };
     return null;
   }
 
-  /** @param {Waiting} waiting */
-  #pending({ question, error, held }) {
+  /** @param {Waiting} waiting @param {string} state */
+  #pending({ question, error, held, retryable }, state) {
     const element = shell("user");
     element.dataset.pending = "true";
-    showText(/** @type {HTMLElement} */ (element.querySelector(".text")), question.text);
-    const state = sentence(error) || (held ? "Sent when the answer is finished" : "Sending…");
+    showPlain(/** @type {HTMLElement} */ (element.querySelector(".text")), question.text);
     const row = make("div", { class: "after", "data-kind": error ? "error" : "info" }, make("span", {}, state));
-    if (error) row.append(button("Try again", () => this.#actions.resend(question)));
+    if (error && retryable) row.append(button("Try again", () => this.#actions.resend(question)));
     if (error || held) row.append(button("Take back", () => this.#actions.withdraw(question)));
     element.append(row);
     return element;
   }
 }
 
-/** @typedef {{kind: "error" | "info", text: string, label: string, action: () => void}} Note */
+/**
+ * How it stands with a question that is not stored yet.
+ *
+ * @param {Waiting} waiting
+ * @param {Scene} scene
+ */
+function stateOf({ error, held }, { status, away, view }) {
+  if (error) return sentence(error);
+  if (away) return "Not sent: there is no connection";
+  if (status.phase !== "online") return "Sent when the connection is back";
+  return held && (view.running || view.queued.length > 0) ? "Sent when the answer is finished" : "Sending…";
+}
+
+/** @typedef {{kind: "error" | "info", text: string, buttons: {label: string, action: () => void}[]}} Note */
 
 /** @param {Note} note */
 function noteElement(note) {
   const attributes = { class: "after note", "data-kind": note.kind };
-  return make("div", attributes, make("span", {}, note.text), button(note.label, note.action));
+  const buttons = note.buttons.map(({ label, action }) => button(label, action));
+  return make("div", attributes, make("span", {}, note.text), ...buttons);
 }
 
 /** @type {Record<string, string>} */

@@ -10,7 +10,7 @@ import { button, make } from "./chat-dom.js";
  * @property {() => void} retry
  * @property {() => void} takeOver
  * @property {() => void} begin A new conversation.
- * @property {(token: string) => void} signIn
+ * @property {(token: string) => Promise<void>} signIn Rejects with an error for people.
  */
 
 /** @param {Status} status */
@@ -21,6 +21,7 @@ export function statusText(status) {
     case "connecting":
       return "Connecting…";
     case "waiting": {
+      if (!navigator.onLine) return "Offline";
       const seconds = Math.ceil(((status.retryAt ?? 0) - Date.now()) / 1000);
       return seconds > 1 ? `Reconnecting in ${seconds} s` : "Reconnecting…";
     }
@@ -59,10 +60,22 @@ export function noticeFor(status, remedies) {
 /** @param {Remedies} remedies */
 function signInForm(remedies) {
   const input = make("input", { type: "password", "aria-label": "Access token", placeholder: "Access token" });
-  const form = make("form", {}, input, " ", make("button", { type: "submit" }, "Sign in"));
-  form.addEventListener("submit", (event) => {
+  input.autocomplete = "off";
+  const submit = make("button", { type: "submit" }, "Sign in");
+  const told = make("span", { role: "status" });
+  const form = make("form", {}, input, " ", submit, " ", told);
+  form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (input.value.trim() !== "") remedies.signIn(input.value.trim());
+    if (input.value.trim() === "" || submit.disabled) return;
+    submit.disabled = true;
+    told.textContent = "Signing in…";
+    try {
+      await remedies.signIn(input.value.trim());
+    } catch (error) {
+      told.textContent = error instanceof Error ? error.message : String(error);
+      input.select();
+    }
+    submit.disabled = false;
   });
   return form;
 }

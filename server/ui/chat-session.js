@@ -1,26 +1,43 @@
 // @ts-check
 /**
- * One conversation as the page holds it: the connection, and the questions that are on their way. It does not
- * touch the page.
+ * One conversation as the page holds it: the connection, the questions that are on their way, and older messages
+ * that were asked for. It does not touch the page.
  */
 
-import { keepQuestions, preferences, questions, remember, titleFrom } from "./chat-store.js";
+import { call, ticket } from "./chat-api.js";
+import { Outgoing } from "./chat-outgoing.js";
+import {
+  choiceOf,
+  entryOf,
+  keepChoice,
+  keepPreferences,
+  preferences,
+  remember,
+  titleFrom,
+} from "./chat-store.js";
 import { RequestError, connect, newUlid } from "./turnwire.js";
+import { fromStore } from "./turnwire-state.js";
 
+/** @typedef {import("./chat-store.js").Choice} Choice */
 /** @typedef {import("./chat-store.js").Question} Question */
-/** @typedef {import("./chat-log.js").Waiting} Waiting */
+/** @typedef {import("./turnwire.js").Message} Message */
+/** @typedef {import("./turnwire.js").View} View */
 
-const TOKEN = "turnwire.token";
+/** Why the model was not asked. @typedef {{code: string, text: string}} Refusal */
+
+const OLDER_PAGE = 50;
 
 export class ChatSession {
   #changed;
   #closed = false;
-  /** Questions from their sending to the end of their answer. */
-  #delivering = 0;
-  /** @type {readonly Waiting[]} */
-  waiting = [];
-  /** Why the model was not asked; empty if nothing was refused. */
-  refusal = "";
+  /** What was asked for by each request of this page. @type {Map<string, Choice>} */
+  #asked = new Map();
+  /** Messages before those of the view. @type {readonly Message[]} */
+  #older = [];
+  /** @type {Refusal | null} */
+  refusal = null;
+  /** Whether older messages are on their way, or why they are not here. */
+  loading = { busy: false, error: "" };
 
   /**
    * @param {string} id
@@ -30,40 +47,57 @@ export class ChatSession {
     this.id = id;
     this.#changed = changed;
     this.conversation = connect(addressOf(id), { ticket });
+    this.outgoing = new Outgoing(id, this.conversation, {
+      complete: (requestId) => this.#complete(requestId),
+      changed,
+    });
     this.conversation.on("frame", (frame) => this.#heard(frame));
-    this.conversation.subscribe(() => this.#advance());
-    for (const question of questions(id)) this.resend(question);
+    this.conversation.subscribe(() => this.outgoing.advance());
   }
 
-  /** Whether the model is at work, or about to be. */
-  get busy() {
-    const { running, queued } = this.conversation.view;
-    return running !== null || queued.length > 0 || this.#delivering > 0;
+  /** The state to show, with the older messages that were loaded. @returns {View} */
+  get view() {
+    const { view } = this.conversation;
+    const first = view.messages[0]?.sequence ?? 0;
+    const older = this.#older.filter((message) => (message.sequence ?? 0) < first);
+    // A state after a long absence may begin later: what lies between is not here.
+    if (older.length === 0 || older.at(-1)?.sequence !== first - 1) return view;
+    return { ...view, messages: [...older, ...view.messages], truncated: older[0].sequence !== 0 };
+  }
+
+  /** Whether it is held elsewhere, or not reached for a reason that does not go away by itself. */
+  get away() {
+    return ["busy", "stopped", "closed"].includes(this.conversation.status.phase);
+  }
+
+  /** Which model is asked next. @returns {Choice} */
+  get choice() {
+    const chosen = choiceOf(this.id);
+    if (chosen) return chosen;
+    const known = entryOf(this.id);
+    if (known?.model) return { model: known.asked, reasoning: false };
+    return this.conversation.view.messages.length > 0 ? { model: "", reasoning: false } : preferences();
+  }
+
+  /** The model to name: the one that answers or answered, unless another one was chosen since. */
+  get model() {
+    const { running } = this.conversation.view;
+    if (running?.model) return running.model;
+    const known = entryOf(this.id);
+    const { model } = this.choice;
+    return known?.model && known.asked === model ? known.model : model;
+  }
+
+  /** @param {Choice} choice From now on, in this conversation. */
+  choose(choice) {
+    keepChoice(this.id, choice);
+    this.#changed();
   }
 
   /** Put a question and have it answered; during an answer it is held until that is finished. */
   send(/** @type {string} */ text) {
-    const question = { appendId: newUlid(), completeId: newUlid(), text };
-    keepQuestions(this.id, [...questions(this.id), question]);
-    const entry = { question, error: "", held: this.busy };
-    this.waiting = [...this.waiting, entry];
-    if (!entry.held) void this.#deliver(entry);
-    this.#changed();
-  }
-
-  /** Try a question again, with the ids that it has: what was done already is not done twice. */
-  resend(/** @type {Question} */ question) {
-    this.#leave(question);
-    const entry = { question, error: "", held: false };
-    this.waiting = [...this.waiting, entry];
-    void this.#deliver(entry);
-  }
-
-  /** Give a question up that is not sent. */
-  withdraw(/** @type {Question} */ question) {
-    this.#leave(question);
-    this.#settled(question);
-    this.#changed();
+    keepChoice(this.id, this.choice); // what is the default for new ones may become another one
+    this.outgoing.send(text);
   }
 
   /** Ask the model to go on from what is there. */
@@ -85,28 +119,29 @@ export class ChatSession {
     await this.#andGoOn(id, this.conversation.append(text, { role: "tool", toolCallId: id }));
   }
 
-  close() {
-    this.#closed = true;
-    this.conversation.close();
+  /** Get a page of messages from before the first one that is here. */
+  async loadOlder() {
+    const first = this.view.messages[0]?.sequence ?? 0;
+    if (this.loading.busy || first === 0) return;
+    this.loading = { busy: true, error: "" };
+    this.#changed();
+    const offset = Math.max(0, first - OLDER_PAGE);
+    try {
+      const query = `limit=${first - offset}&offset=${offset}`;
+      const { items } = await call("GET", `/api/sessions/${this.id}/messages?${query}`);
+      const known = this.#older.filter((message) => (message.sequence ?? 0) >= first);
+      this.#older = [...items.map(fromRest), ...known];
+      this.loading = { busy: false, error: "" };
+    } catch (error) {
+      this.loading = { busy: false, error: messageOf(error) };
+    }
+    if (!this.#closed) this.#changed();
   }
 
-  /** @param {Waiting} entry */
-  async #deliver(entry) {
-    const { question } = entry;
-    this.#delivering += 1;
-    try {
-      await this.conversation.append(question.text, { requestId: question.appendId });
-      this.#leave(question);
-      if (await this.#complete(question.completeId)) this.#settled(question);
-    } catch (error) {
-      if (this.#closed) return; // asked again when the conversation is opened again
-      this.waiting = this.waiting.map((other) =>
-        other.question === question ? { ...other, error: messageOf(error) } : other,
-      );
-    } finally {
-      this.#delivering -= 1;
-      this.#advance();
-    }
+  close() {
+    this.#closed = true;
+    this.outgoing.close();
+    this.conversation.close();
   }
 
   /**
@@ -117,18 +152,21 @@ export class ChatSession {
    *   view will tell what became of it.
    */
   async #complete(requestId) {
-    this.refusal = "";
+    this.refusal = null;
     this.#changed();
-    const { model, reasoning } = preferences();
+    const choice = this.choice;
+    this.#asked.set(requestId, choice);
     try {
       await this.conversation.complete({
         requestId,
-        model: model || undefined,
-        reasoning: reasoning || undefined,
+        model: choice.model || undefined,
+        reasoning: choice.reasoning || undefined,
       });
     } catch (error) {
       if (isDisconnected(error)) return false;
-      this.refusal = messageOf(error);
+      this.refusal = refusalOf(error);
+    } finally {
+      this.#asked.delete(requestId);
     }
     this.#changed();
     return true;
@@ -144,44 +182,38 @@ export class ChatSession {
     try {
       await deciding;
     } catch (error) {
-      this.refusal = messageOf(error);
+      if (this.#closed) return;
+      this.refusal = refusalOf(error);
       this.#changed();
       return;
     }
-    const open = this.conversation.view.waiting.filter((call) => call.tool_call_id !== id);
-    if (open.length === 0 && !this.busy) await this.ask();
-  }
-
-  /** Send the next held question when the model is free. */
-  #advance() {
-    const next = this.busy || this.#closed ? undefined : this.waiting.find((entry) => entry.held);
-    if (next) this.resend(next.question);
-    this.#changed();
+    const open = this.conversation.view.waiting.filter((one) => one.tool_call_id !== id);
+    if (open.length === 0 && !this.outgoing.busy) await this.ask();
   }
 
   /** @param {import("./turnwire.js").ServerFrame} frame */
   #heard(frame) {
-    if (frame.type === "completion_init") {
-      remember(this.id, { model: frame.model });
-      const begun = questions(this.id).find((question) => question.completeId === frame.request_id);
-      if (begun) this.#settled(begun);
+    switch (frame.type) {
+      case "completion_init": {
+        const asked = this.#asked.get(frame.request_id ?? "")?.model;
+        remember(this.id, { model: frame.model, asked: asked ?? this.choice.model });
+        this.outgoing.begun(frame.request_id ?? "");
+        break;
+      }
+      case "llm_text_chunk":
+      case "llm_thinking_chunk": {
+        const works = this.#asked.get(frame.request_id ?? "");
+        if (works) keepPreferences(works);
+        this.#asked.delete(frame.request_id ?? "");
+        break;
+      }
+      case "snapshot": {
+        const named = frame.session.metadata?.title;
+        const first = frame.truncated ? undefined : frame.messages.find((message) => message.role === "user");
+        const title = typeof named === "string" && named !== "" ? named : first && titleFrom(first.content);
+        if (title) remember(this.id, { title });
+      }
     }
-    if (frame.type !== "snapshot" || frame.truncated) return;
-    const first = frame.messages.find((message) => message.role === "user");
-    if (first) remember(this.id, { title: titleFrom(first.content) });
-  }
-
-  /** @param {Question} question It is in the view now, or given up. */
-  #leave(question) {
-    this.waiting = this.waiting.filter((entry) => entry.question.appendId !== question.appendId);
-  }
-
-  /** @param {Question} question */
-  #settled(question) {
-    keepQuestions(
-      this.id,
-      questions(this.id).filter((kept) => kept.appendId !== question.appendId),
-    );
   }
 }
 
@@ -191,32 +223,44 @@ function addressOf(id) {
   return `${scheme}://${location.host}/ws/conversations/${id}`;
 }
 
-/** @param {string} token For this tab only. */
-export function signIn(token) {
-  sessionStorage.setItem(TOKEN, token);
-}
-
-/** A ticket for one connection, when a token was given; a server without sign-in needs none. */
-async function ticket() {
-  const token = sessionStorage.getItem(TOKEN);
-  if (!token) return null;
-  const answer = await fetch("/api/ws-ticket", {
-    method: "POST",
-    headers: { authorization: `Bearer ${token}` },
+/** A message of the HTTP interface, whose fields are in another style. @param {any} item @returns {Message} */
+function fromRest(item) {
+  return fromStore({
+    message_id: item.messageId,
+    sequence: item.sequence,
+    role: item.role,
+    content: item.content,
+    tool_call_id: item.toolCallId,
+    tool_calls: (item.toolCalls ?? []).map((/** @type {any} */ one) => ({
+      run_id: "",
+      message_id: item.messageId,
+      tool_call_id: one.toolCallId,
+      name: one.name,
+      arguments: one.arguments,
+      arguments_sha256: one.argumentsSha256,
+      confirmation_state: one.confirmationState,
+      execution_state: one.executionState,
+      result: one.result,
+      error: one.error,
+      sequence: item.sequence,
+    })),
+    metadata: item.metadata ?? {},
+    created_at: item.createdAt,
   });
-  if (answer.status === 401) throw Object.assign(new Error("The token was not accepted."), { code: "unauthenticated" });
-  const body = await answer.json();
-  if (typeof body?.data?.ticket !== "string") throw new Error("No ticket.");
-  return body.data.ticket;
 }
 
 /** @param {unknown} error */
-function isDisconnected(error) {
+export function isDisconnected(error) {
   return error instanceof RequestError && error.code === "disconnected";
+}
+
+/** @param {unknown} error @returns {Refusal} */
+function refusalOf(error) {
+  const code = error instanceof RequestError ? error.code : "";
+  return { code, text: isDisconnected(error) ? "This could not be sent." : messageOf(error) };
 }
 
 /** @param {unknown} error */
 function messageOf(error) {
-  if (isDisconnected(error)) return "This could not be sent.";
   return error instanceof Error ? error.message : String(error);
 }

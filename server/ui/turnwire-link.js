@@ -48,7 +48,8 @@ import { CLOSE_TEXTS, adviceFor, backOffMs } from "./turnwire-codes.js";
  * @property {number} [baseMs] Bound of the first wait; it doubles with each failure. 250 by default.
  * @property {number} [capMs] Largest bound, 15 s by default.
  * @property {number} [connectTimeoutMs] For a connection to be admitted, 10 s by default.
- * @property {number} [answerTimeoutMs] For a sign of life after a ping, 10 s by default.
+ * @property {number} [answerTimeoutMs] For a sign of life after a ping, 4 s by default; what was sent and may
+ *   still be on its way up gets more.
  */
 
 /**
@@ -60,12 +61,21 @@ import { CLOSE_TEXTS, adviceFor, backOffMs } from "./turnwire-codes.js";
  * @property {() => void} changed The status is another one.
  */
 
-const DEFAULTS = { baseMs: 250, capMs: 15_000, connectTimeoutMs: 10_000, answerTimeoutMs: 10_000 };
+const DEFAULTS = { baseMs: 250, capMs: 15_000, connectTimeoutMs: 10_000, answerTimeoutMs: 4000 };
 const HEARTBEAT_MS = 20_000;
 /** A connection that lived so long was no failure, even if nothing was said on it. */
 const STABLE_MS = 5000;
+/** After something was sent it may be silent for so long before it is asked whether it lives. */
+const SILENT_MS = 1500;
+/** For a sign of life when the system says that there is no network: it may be wrong, of this machine's own
+ * server for instance. */
+const DOUBTED_MS = 2000;
+/** As slow as an upload may be. */
+const BYTES_PER_MS = 20;
 /** What a lost connection without a close frame is called. */
 const ABNORMAL = 1006;
+const UNAUTHENTICATED = 4401;
+const SUPERSEDED = 4010;
 
 export class Link {
   timers = new Timers();
@@ -79,6 +89,8 @@ export class Link {
   #dials = 0;
   #takeOver = false;
   #admitted = false;
+  /** Whether this attempt only looks if the place is free, and shows nothing until it is. */
+  #probing = false;
   /** Why the server will not admit this connection. @type {ErrorFrame | null} */
   #refusal = null;
   #drainMs = 0;
@@ -86,6 +98,10 @@ export class Link {
   #heardAt = 0;
   /** @type {number | null} */
   #pingedAt = null;
+  /** When the present ping is given up, milliseconds since the epoch. */
+  #pingUntil = 0;
+  /** Sent since something was heard. */
+  #sentBytes = 0;
 
   /** @param {Owner} owner @param {LinkOptions} options */
   constructor(owner, options) {
@@ -116,9 +132,32 @@ export class Link {
     else if (this.#admitted) this.#ping();
   }
 
+  /** The system says that the network is gone: believe it if the connection does not show otherwise, soon. */
+  doubt() {
+    if (this.#admitted) this.#ping(DOUBTED_MS);
+  }
+
+  /** Connect if nobody else holds the place any more; until then the status stays as it is. */
+  probe() {
+    const { phase, code } = this.#status;
+    const away = phase === "busy" || (phase === "stopped" && code === SUPERSEDED);
+    if (away && !this.#probing) void this.#dial(true);
+  }
+
   /** @param {object} frame */
   send(frame) {
-    this.#socket?.send(JSON.stringify(frame));
+    const text = JSON.stringify(frame);
+    this.#sentBytes += text.length;
+    this.#socket?.send(text);
+  }
+
+  /** Something was sent that is answered at once: a silence means that the connection is dead. */
+  expect() {
+    if (this.timers.has("answer")) return;
+    const sentAt = Date.now();
+    this.timers.set("answer", SILENT_MS, () => {
+      if (this.#admitted && this.#heardAt < sentAt) this.#ping();
+    });
   }
 
   /** The owner has all that it missed. */
@@ -137,10 +176,11 @@ export class Link {
     this.#lost(ABNORMAL, reason);
   }
 
-  async #dial() {
+  async #dial(probing = false) {
     this.#drop();
     const dial = this.#dials;
-    this.#set({ ...this.#status, phase: "connecting", retryAt: null });
+    this.#probing = probing;
+    if (!probing) this.#set({ ...this.#status, phase: "connecting", retryAt: null });
     this.timers.set("connect", this.#options.connectTimeoutMs, () => this.fail("The server does not answer."));
     try {
       const ticket = await this.#options.ticket?.();
@@ -153,7 +193,8 @@ export class Link {
     } catch (error) {
       if (dial !== this.#dials) return;
       const { code, message } = /** @type {{code?: unknown, message?: string}} */ (error);
-      this.#lost(code === "unauthenticated" ? 4401 : ABNORMAL, message);
+      if (code === "unauthenticated") this.#refusedSignIn(message);
+      else this.#lost(ABNORMAL, message);
     }
   }
 
@@ -174,9 +215,10 @@ export class Link {
     const socket = this.#socket;
     this.#dials += 1;
     this.#socket = null;
-    this.#admitted = false;
+    this.#admitted = this.#probing = false;
     this.#refusal = null;
     this.#pingedAt = null;
+    this.#sentBytes = 0;
     this.timers.clear();
     this.#owner.lost();
     if (!socket) return;
@@ -184,6 +226,14 @@ export class Link {
     // A browser waits for a dead peer's close frame; the next connection does not.
     if (code === undefined && socket.terminate) socket.terminate();
     else socket.close(code);
+  }
+
+  /** Nobody is let in with what there is: only the person can help. @param {string} [reason] */
+  #refusedSignIn(reason) {
+    const text = reason || CLOSE_TEXTS[UNAUTHENTICATED];
+    this.#drop();
+    this.#set({ phase: "stopped", code: UNAUTHENTICATED, reason: text, retryAt: null, attempt: 0 });
+    this.#owner.gaveUp(text);
   }
 
   /**
@@ -196,9 +246,11 @@ export class Link {
     const attempt = this.#status.attempt;
     const floorMs = Math.max(this.#drainMs, this.#refusal?.retry_after_ms ?? 0);
     const text = CLOSE_TEXTS[code] ?? this.#refusal?.message ?? reason;
+    const probing = this.#probing;
     this.#drainMs = 0;
     this.#drop();
     let advice = adviceFor(code);
+    if (probing && advice !== "stop" && advice !== "sign-in") return; // not free yet
     // An expired ticket or token: a fresh one may do.
     if (advice === "sign-in" && this.#options.ticket && attempt === 0) advice = "back-off";
     if (advice === "ask") {
@@ -220,6 +272,7 @@ export class Link {
   #receive(data) {
     this.#heardAt = Date.now();
     this.#pingedAt = null;
+    this.#sentBytes = 0;
     const frame = parse(data);
     if (!frame) return;
     if (frame.type === "connected") this.#admit(frame);
@@ -235,6 +288,8 @@ export class Link {
   #admit(frame) {
     this.#admitted = true;
     this.#takeOver = false;
+    if (this.#probing) this.#set({ ...this.#status, phase: "connecting", retryAt: null });
+    this.#probing = false;
     this.#heartbeatMs = frame.heartbeat_ms || HEARTBEAT_MS;
     this.timers.drop("connect");
     this.timers.set("proved", STABLE_MS, () => this.proved());
@@ -247,11 +302,15 @@ export class Link {
     else this.timers.set("pulse", this.#heartbeatMs - idleMs, () => this.#pulse());
   }
 
-  #ping() {
-    if (this.#pingedAt !== null) return;
-    this.#pingedAt = Date.now();
-    this.send({ type: "ping", t: this.#pingedAt });
-    this.timers.set("pulse", this.#options.answerTimeoutMs, () => {
+  /** Ask for a sign of life; one that is asked for already may only be wanted sooner. */
+  #ping(limitMs = this.#options.answerTimeoutMs) {
+    const now = Date.now();
+    const untilMs = limitMs + this.#sentBytes / BYTES_PER_MS;
+    if (this.#pingedAt !== null && this.#pingUntil <= now + untilMs) return;
+    if (this.#pingedAt === null) this.send({ type: "ping", t: now });
+    this.#pingedAt ??= now;
+    this.#pingUntil = now + untilMs;
+    this.timers.set("pulse", untilMs, () => {
       if (this.#pingedAt === null) this.#pulse();
       else this.fail("The network does not answer.");
     });

@@ -216,8 +216,8 @@ export function finishOf(run) {
   return run.finish_reason ?? (run.status === "failed" ? "error" : "interrupted");
 }
 
-/** @param {MessageView} stored @returns {Message} */
-function fromStore(stored) {
+/** A message as it is stored. @param {MessageView} stored @returns {Message} */
+export function fromStore(stored) {
   const reason = stored.metadata?.finish_reason;
   return {
     ...blank(stored.message_id, stored.role),

@@ -45,6 +45,7 @@ export { EMPTY, reduce } from "./turnwire-state.js";
 
 const ACK_EVERY_MS = 1000;
 const MAX_FRAME_BYTES = 1_048_576;
+const SUPERSEDED = 4010;
 
 /**
  * Open a conversation.
@@ -167,6 +168,21 @@ export class Conversation {
   /** Call it when the network or the page's visibility changed: a dead connection is then found at once. */
   wake() {
     this.#link.wake();
+  }
+
+  /** Call it when the system says that the network is gone: it is found out within seconds whether it is. */
+  doubt() {
+    this.#link.doubt();
+  }
+
+  /**
+   * Come back if whoever holds the conversation has left. It never takes it from anybody, and changes the
+   * status only when it succeeds.
+   */
+  probe() {
+    // As somebody else, so that a holder of the same id (a copied tab) is asked too, not replaced.
+    if (this.status.code === SUPERSEDED) this.#clientId = newUlid();
+    this.#link.probe();
   }
 
   /**
@@ -317,7 +333,10 @@ export class Conversation {
     for (const frame of this.#requests.takeUnsent()) {
       if (new TextEncoder().encode(JSON.stringify(frame)).length > this.#maxFrameBytes)
         this.#requests.refuse(frame.request_id, "too_large", "The message is too large.");
-      else this.#link.send(frame);
+      else {
+        this.#link.send(frame);
+        this.#link.expect();
+      }
     }
   }
 

@@ -366,3 +366,90 @@ test("noise is ignored: binary, broken JSON, unknown types and fields", async ()
   assert.deepEqual(conversation.position, { epoch: "E1", lastSeq: 1 });
   assert.equal(conversation.status.phase, "online");
 });
+
+test("CN9 what is sent and not answered tells a dead network within seconds", async () => {
+  await open();
+  sockets.last.say(connected());
+  const dead = sockets.last;
+  await pass(8000);
+  void conversation.append("hello").catch(() => {});
+  await pass(1500);
+  assert.equal(dead.sentOf("ping").length, 1);
+  await pass(4100);
+  assert.ok(dead.closedByClient);
+  assert.equal(conversation.status.phase, "waiting");
+});
+
+test("CN9 an answer in time keeps the connection, and so does a large message that is still going up", async () => {
+  await open();
+  sockets.last.say(connected());
+  const alive = sockets.last;
+  void conversation.append("hello").catch(() => {});
+  alive.say({ type: "noise" });
+  await pass(1500);
+  assert.equal(alive.sentOf("ping").length, 0, "something came after it was sent");
+  await pass(5000);
+  void conversation.append("x".repeat(1_000_000)).catch(() => {});
+  await pass(30_000);
+  assert.ok(!alive.closedByClient);
+  await pass(60_000);
+  assert.ok(alive.closedByClient);
+});
+
+test("CN9 a network that the system says is gone is tried at once, and believed in if it answers", async () => {
+  await open();
+  sockets.last.say(connected());
+  conversation.doubt();
+  assert.equal(sockets.last.sentOf("ping").length, 1);
+  sockets.last.say({ type: "pong", t: 0 });
+  await pass(5000);
+  assert.equal(conversation.status.phase, "online");
+  conversation.doubt();
+  await pass(2100);
+  assert.equal(conversation.status.phase, "waiting");
+});
+
+test("CN1 a probe comes back when the place is free, and says nothing before", async () => {
+  await open();
+  sockets.last.end(4009);
+  const phases = [];
+  conversation.subscribe((_view, { phase }) => phases.push(phase));
+  conversation.probe();
+  await turn();
+  assert.equal(sockets.last.query.takeover, undefined);
+  sockets.last.end(4009);
+  conversation.probe();
+  await turn();
+  sockets.last.end(1006);
+  await pass(60_000);
+  assert.equal(sockets.made.length, 3, "a probe that fails is not repeated by itself");
+  assert.deepEqual(new Set(phases), new Set(["busy"]));
+  conversation.probe();
+  await turn();
+  sockets.last.say(connected());
+  assert.equal(conversation.status.phase, "online");
+});
+
+test("CN3 after it was superseded it comes back only as somebody else, who replaces nobody", async () => {
+  await open();
+  sockets.last.say(connected());
+  sockets.last.end(4010);
+  conversation.probe();
+  await turn();
+  assert.notEqual(sockets.last.query.client_id, "tab");
+  assert.equal(sockets.last.query.takeover, undefined);
+  sockets.last.end(4009);
+  assert.deepEqual([conversation.status.phase, conversation.status.code], ["stopped", 4010]);
+  conversation.takeOver();
+  await turn();
+  assert.equal(sockets.last.query.takeover, "true");
+});
+
+test("a token that is not accepted is told as such, without a second try", async () => {
+  let asked = 0;
+  const refused = Object.assign(new Error("Not accepted."), { code: "unauthenticated" });
+  await open({ ticket: () => Promise.reject(((asked += 1), refused)) });
+  assert.equal(conversation.status.reason, "Not accepted.");
+  await pass(60_000);
+  assert.equal(asked, 1);
+});

@@ -28,7 +28,9 @@ async def run_node(*arguments: str | Path) -> str:
     return output.decode()
 
 
-@pytest.mark.parametrize("name", ["state.test.mjs", "connection.test.mjs", "text.test.mjs"])
+@pytest.mark.parametrize(
+    "name", ["state.test.mjs", "connection.test.mjs", "outgoing.test.mjs", "text.test.mjs"]
+)
 async def test_the_client_holds_its_own_rules(name: str) -> None:
     report = await run_node("--test", "--test-reporter=tap", HERE / name)
     assert re.search(r"^# fail 0$", report, re.MULTILINE), report

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.async_api import expect
 
 from protocol.ids import new_ulid
+from tests.ui.chat import ANSWER, PENDING, STREAMING, say, shown_texts, trimmed
 from tests.ui.proxy import Proxy
 from tests.ui.stored import stored_texts
 
@@ -14,27 +15,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
     from tests.harness.processes import ServerProcess
-
-STREAMING = ".message[data-role=assistant][data-streaming=true]"
-ANSWER = ".message[data-role=assistant][data-streaming=false]"
-
-
-async def say(page: Page, text: str) -> None:
-    await page.get_by_label("Message", exact=True).fill(text)
-    await page.keyboard.press("Enter")
-
-
-async def shown_texts(page: Page) -> list[tuple[str, str]]:
-    """Role and text of every message on the page; for texts without fences, exactly what was said."""
-    pairs = await page.evaluate(
-        """[...document.querySelectorAll('.message')]
-            .map((message) => [message.dataset.role, message.querySelector('.text').textContent])"""
-    )
-    return [(role, text) for role, text in pairs]
-
-
-def trimmed(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(role, text.strip("\n")) for role, text in pairs]
 
 
 async def test_a_person_asks_and_the_answer_streams_in(server: ServerProcess, visit: Any) -> None:
@@ -64,7 +44,7 @@ async def test_conversations_are_switched_and_come_back_whole(server: ServerProc
     await expect(page.locator(".message")).to_have_count(0)
     await say(page, "second one")
     await expect(page.locator(ANSWER)).to_contain_text("You said: second one")
-    await expect(page.locator("#list a")).to_have_text(["second one", "first one"])
+    assert (await page.locator("#list a").all_inner_texts())[:2] == ["second one", "first one"]
     await page.get_by_role("link", name="first one").click()
     await expect(page.locator(ANSWER)).to_contain_text("You said: first one")
     await expect(page.locator(".message")).to_have_count(2)
@@ -153,7 +133,9 @@ async def test_a_question_is_not_lost_by_a_reload_without_a_network(
         websocket.reset()
         await page.locator("#status[data-phase=waiting]").wait_for()
         await say(page, "Is anybody there?")
-        await expect(page.locator(".message[data-pending=true]")).to_contain_text("Sending…")
+        await expect(page.locator(".message[data-pending=true]")).to_contain_text(
+            "when the connection is back"
+        )
         proxy.refusing = False
         await page.reload()
         await expect(page.locator(ANSWER)).to_contain_text("You said: Is anybody there?")
@@ -177,7 +159,7 @@ async def test_hostile_content_is_shown_as_text(server: ServerProcess, visit: An
     strange = "#log :is(img, script, svg, b, a, iframe), #list :is(img, script, svg), h1 *"
     await expect(page.locator(strange)).to_have_count(0)
     assert await page.title() != "taken"
-    await expect(page.locator("#list a")).to_contain_text("<img src=x")
+    await expect(page.locator("#list a").first).to_contain_text("<img src=x")
 
 
 async def test_ST6_a_failed_answer_is_told_and_tried_again(server: ServerProcess, visit: Any) -> None:
@@ -202,6 +184,26 @@ async def test_a_question_during_an_answer_waits_for_its_end(server: ServerProce
     roles = [role for role, _ in await stored_texts(server.url, conversation_id)]
     assert roles == ["user", "assistant", "user", "assistant"]
     assert await shown_texts(page) == trimmed(await stored_texts(server.url, conversation_id))
+
+
+async def test_questions_that_wait_keep_their_order_over_reloads(server: ServerProcess, visit: Any) -> None:
+    conversation_id = new_ulid()
+    page: Page = await visit(server.url, conversation_id, model="script/pages")
+    await say(page, "one")
+    await expect(page.locator(STREAMING)).to_contain_text("Sentence 3")
+    await say(page, "two")
+    await say(page, "three")
+    await page.reload()
+    await expect(page.locator(STREAMING)).to_be_visible()
+    await expect(page.locator(PENDING)).to_have_count(2)
+    await expect(page.locator(PENDING).first).to_contain_text("when the answer is finished")
+    await page.locator(ANSWER).first.wait_for()
+    await page.reload()
+    await expect(page.locator(ANSWER)).to_have_count(3, timeout=30_000)
+    stored = await stored_texts(server.url, conversation_id)
+    assert [role for role, _ in stored] == ["user", "assistant"] * 3
+    assert [text for role, text in stored if role == "user"] == ["one", "two", "three"]
+    assert await shown_texts(page) == trimmed(stored)
 
 
 async def test_thinking_is_folded_and_code_is_set_apart(server: ServerProcess, visit: Any) -> None:
