@@ -397,6 +397,7 @@ class Completions:
 
     async def _end(self, run: LiveRun) -> None:
         """Commit the end of the run in the slot and tell it."""
+        self._desk.find_turn(run)
         if self._cancelled is None:
             self._cancelled = self._settled_by_end(run)
         cancelled = self._cancelled

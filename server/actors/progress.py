@@ -130,6 +130,16 @@ class ProgressDesk:
         running = [call for call in calls if isinstance(call.state, Running)]
         return Begun(self._executions(running), waits=any(waits_for_person(call.state) for call in calls))
 
+    def find_turn(self, run: LiveRun) -> None:
+        """For a run that was ended while its turn's commit was in doubt: take over what was committed."""
+        message = self._ledger.find(run.turn.message_id)
+        if run.turn_sequence is None and message is not None and self._classified[0] == message.message_id:
+            run.turn_sequence = message.sequence
+            calls = self._classified[1]
+            write = self._calls.write(calls, message.sequence, before=(message,))
+            settled = [call for call in calls if call.settled]
+            self._calls.moved(settled, write, run.request_id, of_turn=True)
+
     def _complete(self, run: LiveRun) -> None:
         """Tell that the turn is complete, its calls as they are now; nothing, when only decided calls ran."""
         if run.turn_sequence is None:

@@ -87,6 +87,11 @@ class World:
         self.chance = random.Random(0)
         self.life: Life | None = None
         self.faults = 0
+        """Writes that may come to an unknown outcome."""
+        self.doubts = 0
+        """Commits of turns that do: they are made, and their connection is lost."""
+        self.replies: list[list[tuple[str, str]]] = []
+        """Calls, by name and arguments, that the model makes next; it does anything when there are none."""
         self.calm = False
         """Whether the model only talks from now on."""
         self.store = store
@@ -98,10 +103,16 @@ class World:
         for name in ("commit_turn", "finish", "start"):
             setattr(store.runs, name, self._faulty(getattr(store.runs, name)))
 
-    def _faulty(self, write: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    def _faulty(self, write: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
         """A write whose outcome is sometimes unknown: done or not, its connection was lost."""
 
         async def perhaps(*arguments: Any) -> None:
+            if self.doubts:
+                await write(*arguments)
+                if write.__name__ == "commit_turn":
+                    self.doubts -= 1
+                    raise StorageUnavailable(outcome_unknown=True)
+                return None
             if not self.faults or self.chance.random() < 0.5:
                 return await write(*arguments)
             self.faults -= 1
@@ -172,6 +183,11 @@ class AnyModel:
     async def _say(self, last_role: str) -> AsyncIterator[Sequence[ModelEvent]]:
         world, chance = self._world, self._world.chance
         await asyncio.sleep(0)
+        if world.replies:
+            for index, (name, arguments) in enumerate(world.replies.pop(0)):
+                yield [ToolCallDelta(index, f"call_{index}", name, arguments)]
+            yield [TurnFinished("tool_calls")]
+            return
         if not world.calm and chance.random() < 0.06:
             raise ModelFault(ErrorCode.LLM_UNAVAILABLE, "gone")
         if chance.random() < 0.7:
@@ -255,6 +271,8 @@ class Life:
         """Accepting requests whose answer has not come: the call and the hash."""
         self._sent: list[ClientFrame] = []
         self.answers: dict[str, Frame] = {}
+        self.told: dict[str, str] = {}
+        """How the last call of a tool was told to be."""
 
     # What the person is told, and what runs.
 
@@ -274,6 +292,7 @@ class Life:
 
     def _take_call(self, call: Frame) -> None:
         id_ = call["tool_call_id"]
+        self.told[call["name"]] = call["execution_state"]
         if call["execution_state"] == "waiting" and call["confirmation_state"] == "pending":
             self._shown[id_] = call["arguments"]
         if call["confirmation_state"] == "awaiting_input":

@@ -168,6 +168,7 @@ class SocketLife:
 
     async def _run(self, steps: int) -> None:
         await self.connect()
+        await self.say()
         acts = [
             *[self.ask] * 4,
             *[self.complete] * 3,

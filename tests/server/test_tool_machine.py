@@ -12,9 +12,11 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import asyncpg
 import pytest
 
+from protocol.client_frames import OnPending, RequestCompletion
 from protocol.ids import utc_now
 from protocol.tool_call import Decision
 from server.actors import completions
@@ -23,7 +25,7 @@ from server.llm.base import ChatMessage, ToolCallRequest
 from server.tools.confirmation import Accepted, Decided, Pending, Settled, arguments_of, decided_of
 from tests.harness.openai_rules import RuleBroken, check_messages
 from tests.harness.processes import ROOT
-from tests.harness.tool_life import Counts, live, open_world
+from tests.harness.tool_life import Counts, Life, live, open_world
 from tests.harness.tool_sockets import Approvals, SocketLife
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     from protocol.session import SessionMessage
     from tests.harness.processes import ServerProcess, StubProcess
-    from tests.harness.tool_life import Life
 
 LIVES = int(os.environ.get("TURNWIRE_TOOL_LIVES", "100"))
 """Simulated lives; 1000 for a release."""
@@ -98,6 +99,32 @@ async def test_TL5_TL6_TL8_random_lives_run_nothing_unapproved_and_nothing_twice
     assert counts.clean
     assert counts.executions > LIVES
     assert counts.requests > 2 * LIVES
+
+
+async def test_ST3_a_stop_while_the_commit_of_a_turn_is_in_doubt_ends_as_stopped(database_url: str) -> None:
+    async with open_world(database_url) as world, anyio.create_task_group() as group:
+        world.life = life = Life(world, group)
+        await life.start()
+        life.say()
+        await life.quiet()
+        world.replies = [[("change", '{"n": 1}'), ("touch", "{")]]
+        world.doubts = 1
+        life.send(RequestCompletion(request_id="run", on_pending=OnPending.REJECT))
+        async with asyncio.timeout(10):
+            while world.doubts:
+                await asyncio.sleep(0.001)
+            life.stop()
+            while "run" not in life.answers:
+                await asyncio.sleep(0.001)
+        assert life.answers["run"]["finish_reason"] == "stopped"
+        connection = await asyncpg.connect(database_url)
+        states = await connection.fetch("select execution_state from tool_invocation order by id")
+        statuses = await connection.fetch("select status from diagnosis_run")
+        await connection.close()
+        assert [row[0] for row in states] == ["cancelled", "failed"]
+        assert [row[0] for row in statuses] == ["stopped"]
+        assert life.told == {"change": "cancelled", "touch": "failed"}
+        await life.close()
 
 
 @pytest.mark.timeout(120)
@@ -185,7 +212,7 @@ async def test_TL5_ST7_random_lives_over_sockets_with_restarts(
         life = SocketLife(own_server, approvals, random.Random(seed))
         await life.run(25)
         assert approvals.broken(record) == [], f"seed {seed}, {life.id}"
-        assert life.refused == [], f"seed {seed}, {life.id}"
+        assert life.refused == [], f"seed {seed}, {life.id}: {life.refused}"
         sent = (await asyncio.to_thread(stub_requests, stub.url))[-100:]
         ours = [one["messages"] for one in sent if "rec-" in one["model"]]
         for messages in ours:
