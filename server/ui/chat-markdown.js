@@ -32,7 +32,9 @@ const QUOTE = /^ {0,3}>[ \t]?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:([ \t]+)(.*))?$/;
 const DELIMITERS = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 /** A last line that may become anything yet. */
-const UNCLEAR = /^\s*(?:[-*+_|:>]+|#{1,6}|\d{1,9}[.)]?|`{1,2}|~{1,2}|-[-\s]+)[ \t]*$/;
+const UNCLEAR = /^\s*(?:[-*+_|:>]+|#{1,6}|\d{1,9}[.)]?|`{1,2}|~{1,2}|-[-\s]+|`{3,}[^`]*|~{3,}.*)[ \t]*$/;
+/** The same within code. */
+const UNCLEAR_IN_CODE = /^ {0,3}(?:`+|~+)[ \t]*$/;
 const DEEPEST = 8;
 /** Blank lines that a list may have between its items. */
 const MOST_BLANKS = 4;
@@ -44,14 +46,15 @@ const MOST_BLANKS = 4;
  */
 export function blocksOf(text, open = false) {
   const lines = text.split("\n");
-  if (open && UNCLEAR.test(lines[lines.length - 1]) && !inFence(lines)) lines.pop();
+  const last = lines[lines.length - 1];
+  if (open && last !== "" && (inFence(lines) ? UNCLEAR_IN_CODE : UNCLEAR).test(last)) lines.pop();
   return new Reader(lines, open, 0).read();
 }
 
-/** Whether the last line lies within code. @param {readonly string[]} lines */
+/** Whether the last line comes after the beginning of code. @param {readonly string[]} lines */
 function inFence(lines) {
   let fence = "";
-  for (const line of lines) {
+  for (const line of lines.slice(0, -1)) {
     const mark = FENCE.exec(line);
     if (!mark) continue;
     if (fence === "") fence = mark[1];
