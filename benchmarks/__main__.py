@@ -4,5 +4,5 @@ import subprocess
 import sys
 
 if __name__ == "__main__":
-    for name in ("frames", "group_commit"):
+    for name in ("frames", "group_commit", "canvas"):
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)
