@@ -352,6 +352,18 @@ def _read_step(raw: Table, where: str) -> Step:
     return step
 
 
+def _check_names(path: Path, variables: Table, steps: Sequence[Step]) -> None:
+    """A client's name and a mark's stand for positions, in variables too, and so for nothing else."""
+    positions = {step.client for step in steps if isinstance(step, ClientStep)}
+    positions |= {step.mark for step in steps if isinstance(step, Mark)}
+    given = set(variables)
+    for step in steps:
+        given |= set(getattr(step, "capture", ())) | {getattr(step, "as_", None) or ""}
+        given |= set(step.set) if isinstance(step, Set) else set()
+    if both := sorted(positions & given):
+        raise FormatError(f"{path}: {', '.join(both)} names a client or mark and a variable")
+
+
 def read_scenario(path: Path) -> Scenario:
     """Read one scenario file.
 
@@ -363,6 +375,7 @@ def read_scenario(path: Path) -> Scenario:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise FormatError(f"{path}: {error}") from None
     steps = tuple(_read_step(raw, f"{path}: step {at}") for at, raw in enumerate(file.steps, 1))
+    _check_names(path, file.vars, steps)
     return Scenario(
         id=file.id,
         title=file.title,

@@ -71,6 +71,7 @@ class Variables:
     """The variables of one run of a scenario.
 
     - ``${session}`` and ``${id.NAME}`` are fresh ULIDs, made at their first use and kept for the run.
+    - ``${fresh}`` is another ULID wherever and whenever it stands.
     - ``${run}`` is a text that no other run has.
     - Everything else was put there by a capture, by ``as``, by the file's ``[vars]`` or by a client.
     """
@@ -100,6 +101,8 @@ class Variables:
     def _lookup(self, name: str) -> Any:
         if name not in self._values and (name == "session" or name.startswith("id.")):
             return self._ids.setdefault(name, new_ulid())
+        if name == "fresh":
+            return new_ulid()
         try:
             return take(self._values, name)
         except PathError as error:

@@ -65,6 +65,11 @@ def test_the_docs_have_the_default_timeouts() -> None:
         (f"{_HEAD}steps = [{{ expect = {{}}, timeout = 5 }}]", "timeout"),
         (f"{_HEAD}steps = [{{ drop = 'softly' }}]", "drop"),
         (f"{_HEAD}proves = ['CN']\nsteps = [{{ wait = 1 }}]", "proves"),
+        (
+            f"{_HEAD}steps = [{{ client = 'b', expect = {{}}, capture = {{ b = '$.id' }} }}]",
+            "b names a client",
+        ),
+        (f"{_HEAD}vars = {{ m = 1 }}\nsteps = [{{ mark = 'm' }}]", "m names a client or mark"),
     ],
 )
 def test_a_wrong_file_is_refused_and_the_place_is_named(tmp_path: Path, text: str, said: str) -> None:

@@ -65,3 +65,9 @@ def test_a_number_must_be_one() -> None:
     assert variables.number(5) == 5
     with pytest.raises(UnknownVariable):
         variables.number("${run}")
+
+
+def test_a_fresh_id_is_another_each_time() -> None:
+    ids = Variables().expand(["${fresh}", "${fresh}"])
+    assert ids[0] != ids[1]
+    assert all(map(is_ulid, ids))
