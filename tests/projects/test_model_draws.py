@@ -88,9 +88,17 @@ async def test_TL4_a_call_that_waits_is_shown_after_a_restart_however_long_ago_i
         assert (await client.whole_canvas()).version == 1
 
 
-async def test_outside_of_projects_there_is_nothing_to_draw_on(server: ServerProcess) -> None:
+async def test_outside_of_projects_a_drawing_waits_too_and_then_has_nothing_to_draw_on(
+    server: ServerProcess,
+) -> None:
     async with await Client.open(server.ws_url) as client:
         await client.say("draw something")
         frames = await client.complete("script/draws")
-        calls = [f for f in frames if f["type"] == "tool_call"]
-        assert {f["execution_state"] for f in calls} == {"failed"}
+        call = next(f for f in frames if f["type"] == "tool_call")
+        assert (call["confirmation_state"], call["execution_state"]) == ("pending", "waiting")
+        await client.send("confirm_tool", tool_call_id=call["tool_call_id"], decision="accept")
+        await client.until("tool_confirmation_processed")
+        frames = await client.complete("script/draws")
+        last = [f for f in frames if f["type"] == "tool_call"][-1]
+        assert last["execution_state"] == "failed"
+        assert "canvas" in last["error"]["message"]
