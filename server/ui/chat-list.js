@@ -151,16 +151,16 @@ class Dialogs {
    * @param {{forget: () => Promise<void>, destroy: () => Promise<void>}} actions
    */
   remove(name, actions) {
-    const text = make("p", {}, `“${name}” can be deleted for good, for everybody and on every device, or only be taken off this browser's list.`);
+    const text = make("p", {}, `“${name}” can be deleted for good, on every device, or only be taken off this browser's list.`);
     const only = { label: "Only from this list", action: actions.forget };
-    return this.#ask("Remove the conversation?", [text], [only], { label: "Delete for good", action: actions.destroy });
+    return this.#ask("Remove the conversation?", [text], [only], { label: "Delete for good", action: actions.destroy, look: "danger" });
   }
 
   /**
    * @param {string} heading
    * @param {readonly HTMLElement[]} content
    * @param {readonly {label: string, action: () => Promise<void>}[]} others
-   * @param {{label: string, action: () => Promise<void>}} main What Enter does.
+   * @param {{label: string, action: () => Promise<void>, look?: string}} main What Enter does in a field.
    */
   #ask(heading, content, others, main) {
     const dialog = this.#place;
@@ -176,7 +176,7 @@ class Dialogs {
     };
     const buttons = make("div", { class: "buttons" }, button("Cancel", () => dialog.close()));
     for (const { label, action } of others) buttons.append(button(label, () => void run(action)));
-    buttons.append(make("button", { type: "submit", class: "send" }, main.label));
+    buttons.append(make("button", { type: "submit", class: main.look ?? "send" }, main.label));
     const form = make("form", {}, make("h2", { id: "list-heading" }, heading), ...content, told, buttons);
     form.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -210,6 +210,56 @@ export interface ToolConfirmationProcessed extends Base {
   arguments_sha256: string;
 }
 
+export interface CanvasNode {
+  id: string;
+  type: string;
+  position: { x: number; y: number };
+  size: { width: number; height: number } | null;
+  data: Record<string, unknown>;
+  version: number;
+  created_by: { run_id: string; tool_call_id: string } | null;
+}
+
+export interface CanvasEdge {
+  id: string;
+  source: string;
+  target: string;
+  type: string;
+  data: Record<string, unknown>;
+  version: number;
+  created_by: { run_id: string; tool_call_id: string } | null;
+}
+
+export interface CanvasChanged extends Base {
+  type: "canvas_changed";
+  op: "create" | "update" | "delete";
+  nodes: CanvasNode[];
+  edges: CanvasEdge[];
+  deleted_node_ids: string[];
+  deleted_edge_ids: string[];
+  canvas_version: number;
+}
+
+export interface CanvasBatchResult extends Base {
+  type: "canvas_batch_result";
+  success: boolean;
+  temp_id_mapping: Record<string, string>;
+  nodes: CanvasNode[];
+  edges: CanvasEdge[];
+  deleted_node_ids: string[];
+  deleted_edge_ids: string[];
+  canvas_version: number;
+  errors: { op: string; kind: string; index: number; field: string | null; code: string; message: string }[];
+}
+
+export interface CanvasState extends Base {
+  type: "canvas_state";
+  nodes: CanvasNode[];
+  edges: CanvasEdge[];
+  canvas_version: number;
+  next_cursor: string | null;
+}
+
 export type ServerFrame =
   | Connected
   | Snapshot
@@ -226,7 +276,10 @@ export type ServerFrame =
   | AssistantMessageComplete
   | CompletionDone
   | CompletionStopped
-  | ToolConfirmationProcessed;
+  | ToolConfirmationProcessed
+  | CanvasChanged
+  | CanvasBatchResult
+  | CanvasState;
 
 export interface AppendMessage {
   type: "append_message";
@@ -262,4 +315,14 @@ export interface ConfirmTool {
   reason?: string;
 }
 
-export type RequestFrame = AppendMessage | RequestCompletion | StopCompletion | ConfirmTool;
+/** Every one of them on a project's socket only. */
+export type CanvasRequest = { request_id: string; domain: "canvas" } & (
+  | { type: "canvas_get"; cursor?: string }
+  | { type: "canvas_node_create"; node: Partial<Omit<CanvasNode, "id" | "version" | "created_by">> }
+  | { type: "canvas_node_update"; node: Partial<CanvasNode> & { id: string; version: number } }
+  | { type: "canvas_batch_create"; nodes: object[]; edges: object[] }
+  | { type: "canvas_batch_delete"; node_ids: string[]; edge_ids: string[] }
+  | { type: "canvas_edge_create"; edge: { source: string; target: string } }
+);
+
+export type RequestFrame = AppendMessage | RequestCompletion | StopCompletion | ConfirmTool | CanvasRequest;

@@ -133,6 +133,10 @@ export class Requests {
     const pending = this.#pending.get(frame.request_id ?? "");
     if (!pending) return null;
     if (frame.type === "error") return this.#failed(pending, frame);
+    if (pending.frame.type.startsWith("canvas_")) {
+      if (frame.type.startsWith("canvas_")) this.#resolve(pending, frame);
+      return null;
+    }
     switch (pending.frame.type) {
       case "append_message":
         if (frame.type === "message_appended") this.#resolve(pending, frame);

@@ -29,7 +29,7 @@ async def run_node(*arguments: str | Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["state.test.mjs", "connection.test.mjs", "outgoing.test.mjs", "text.test.mjs"]
+    "name", ["state.test.mjs", "connection.test.mjs", "outgoing.test.mjs", "text.test.mjs", "canvas.test.mjs"]
 )
 async def test_the_client_holds_its_own_rules(name: str) -> None:
     report = await run_node("--test", "--test-reporter=tap", HERE / name)
