@@ -7,7 +7,7 @@
  * one connects, Delete removes.
  */
 
-import { labelOf, lineBetween, sizeOf } from "./canvas-state.js";
+import { NODE, labelOf, lineBetween, sizeOf } from "./canvas-state.js";
 
 /** @typedef {import("./canvas-state.js").Canvas} Canvas */
 /** @typedef {import("./turnwire-frames.js").CanvasNode} CanvasNode */
@@ -89,16 +89,23 @@ export class CanvasView {
     return this.#held === id;
   }
 
-  /** A move came to its end: the node is where the canvas says. @param {string} id */
-  settle(id) {
+  /** A move came to its end: the node is where the canvas says. @param {string} id @param {Canvas} canvas */
+  settle(id, canvas) {
     this.#places.delete(id);
-    this.show(this.#canvas);
+    this.show(canvas);
   }
 
-  /** The middle of what is to be seen. @returns {Point} */
-  get middle() {
+  /** A free place near the middle of what is to be seen. @returns {Point} */
+  get room() {
     const { width, height } = this.#svg.getBoundingClientRect();
-    return { x: (width / 2 - this.#origin.x) / this.#scale, y: (height / 2 - this.#origin.y) / this.#scale };
+    let x = (width / 2 - this.#origin.x) / this.#scale - NODE.width / 2;
+    let y = (height / 2 - this.#origin.y) / this.#scale - NODE.height / 2;
+    const taken = Array.from(this.#canvas.nodes.values(), (node) => this.#placeOf(node));
+    while (taken.some((place) => Math.abs(place.x - x) < STEP && Math.abs(place.y - y) < STEP)) {
+      x += 2 * STEP;
+      y += 2 * STEP;
+    }
+    return { x, y };
   }
 
   /** Show all that there is. */
@@ -205,7 +212,7 @@ export class CanvasView {
         this.#held = "";
         const to = this.#places.get(node.id);
         if (moved && to) this.#wishes.move(node.id, { x: Math.round(to.x), y: Math.round(to.y) });
-        else this.settle(node.id);
+        else this.settle(node.id, this.#canvas);
       },
     });
   }

@@ -62,7 +62,7 @@ async function movedOn(id, to) {
   const node = project.view.nodes.get(id);
   const further = latest && (Math.abs(latest.x - to.x) > 1 || Math.abs(latest.y - to.y) > 1);
   if (!further || !node || view.holds(id) || project.trouble) {
-    if (!view.holds(id)) view.settle(id);
+    if (!view.holds(id)) view.settle(id, project.view);
     return;
   }
   const next = rounded(latest);
@@ -142,8 +142,7 @@ function showNotice() {
 }
 
 at.add.addEventListener("click", () => {
-  const { x, y } = view.middle;
-  askName("", (label) => void project.add(label, rounded({ x: x - 80, y: y - 28 })));
+  askName("", (label) => void project.add(label, rounded(view.room)));
 });
 at.remove.addEventListener("click", () => view.removeSelected());
 at.fit.addEventListener("click", () => view.fit());
