@@ -35,6 +35,10 @@ _RANKED: Final = 300
 SEARCHED: Final = "left({}, 50000)"
 """How much of a text is searched; the indexes are made of the same expression."""
 
+_INDEXED: Final = 3
+"""Characters from which on a word within a text is found with the trigrams' index."""
+_SCANNED: Final = 2000
+"""How many of the newest messages are looked through for words that no index finds."""
 _SHOWN: Final = 300
 """Characters of a snippet."""
 
@@ -73,9 +77,14 @@ _MESSAGES: Final = """
 select 'message' as kind, m.message_id as id, m.created_at, s.metadata ->> 'title' as title, m.role,
        m.session_id, s.project_id, null::bigint as version, m.content as text,
        case when m.session_id = $5 then 0.5 else 1.0 end as weight
-  from session_message m join chat_session s on s.session_id = m.session_id
+  from {messages} m join chat_session s on s.session_id = m.session_id
  where s.owner = $1 and s.status = 'active' and m.role in ('user', 'assistant') and ({matches})
  order by m.created_at desc limit {ranked}
+"""
+_NEWEST: Final = """(
+    select n.* from session_message n join chat_session o on o.session_id = n.session_id
+     where o.owner = $1 and o.status = 'active' and n.role in ('user', 'assistant')
+     order by n.created_at desc limit {scanned})
 """
 
 _NODES: Final = """
@@ -158,7 +167,8 @@ class Search:
         async with self._db.reading() as connection:
             abilities = await connection.fetchrow(_ABILITIES)
             assert abilities is not None
-            sources = _sources(set(kinds), dict(abilities))
+            indexed = abilities["trigrams"] and all(len(term) >= _INDEXED for term in terms)
+            sources = _sources(set(kinds), dict(abilities), indexed=indexed)
             found = await _fetch(connection, sources, terms, values, loose=False, trigrams=False)
         if found:
             return found
@@ -207,15 +217,17 @@ async def _fetch(
     return msgspec.convert([dict(row) for row in rows], list[SearchHit])
 
 
-def _sources(kinds: set[SearchKind], abilities: dict[str, bool]) -> list[tuple[str, str]]:
-    """Statements that give matches, and what each searches."""
+def _sources(kinds: set[SearchKind], abilities: dict[str, bool], *, indexed: bool) -> list[tuple[str, str]]:
+    """Statements that give matches, and what each searches; all messages only where an index finds the
+    words."""
     found = []
     if SearchKind.CASE in kinds and abilities["cases"]:
         owned = abilities["owned_cases"]
         case = _CASES.replace("{of}", "" if owned else _CASE_OF_RUN)
         found.append((case.replace("{owner}", "c.owner" if owned else "s.owner"), "t.text"))
     if SearchKind.MESSAGE in kinds:
-        found.append((_MESSAGES, "m.content"))
+        messages = "session_message" if indexed else _NEWEST.format(scanned=_SCANNED)
+        found.append((_MESSAGES.replace("{messages}", messages), "m.content"))
     if SearchKind.NODE in kinds:
         found.append((_NODES, "t.text"))
     return found
