@@ -141,6 +141,7 @@ async def test_nothing_lies_over_anything(server: ServerProcess, visit: Any) -> 
     await expect(page.locator(ANSWER)).to_have_count(2, timeout=20_000)
     await page.get_by_label("Message", exact=True).fill("\n" * 8)
     await page.locator("#scroller").evaluate("(element) => (element.scrollTop = 0)")
+    await expect(page.locator("#latest")).to_be_visible()
     newest = await page.locator("#latest").bounding_box()
     field = await page.locator(".field").bounding_box()
     assert newest is not None
