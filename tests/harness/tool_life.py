@@ -112,9 +112,10 @@ class World:
                 if write.__name__ == "commit_turn":
                     self.doubts -= 1
                     raise StorageUnavailable(outcome_unknown=True)
-                return None
+                return
             if not self.faults or self.chance.random() < 0.5:
-                return await write(*arguments)
+                await write(*arguments)
+                return
             self.faults -= 1
             if self.chance.random() < 0.6:
                 await write(*arguments)
@@ -467,6 +468,7 @@ class Life:
 
     async def _end(self) -> None:
         self.world.faults, self.world.calm = 0, True
+        request_id = ""
         try:
             for _ in range(20):
                 await self.ready()
@@ -490,8 +492,9 @@ class Life:
 async def live(world: World, seed: int, *, steps: int = 60) -> Life:
     """One life of a seed, with all its actors ended."""
     world.chance = random.Random(seed)
-    async with asyncio.timeout(60), anyio.create_task_group() as group:
-        world.life = life = Life(world, group)
+    group = anyio.create_task_group()
+    world.life = life = Life(world, group)
+    async with asyncio.timeout(60), group:
         await life.run(steps)
         world.life = None
         await life.close()

@@ -181,6 +181,7 @@ class SocketLife:
             act: Any = self.restart if step == at else self.chance.choice(acts)
             await act()
             await asyncio.sleep(self.chance.choice((0, 0.01, 0.03)))
+        request_id = ""
         for _ in range(20):
             await self.here.send("stop_completion", scope="all")
             await asyncio.sleep(0.1)
