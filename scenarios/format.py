@@ -73,6 +73,7 @@ class Send(ClientStep, frozen=True, kw_only=True, tag="send"):
 
     send: Table
     as_: str | None = field(default=None, name="as")
+    may_be_late: bool = False
     times: Number = 1
     every_ms: Number = 0
 

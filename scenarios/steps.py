@@ -181,7 +181,11 @@ async def _send(step: fmt.Send, world: World) -> None:
         if "request_id" not in frame and frame.get("type") not in _NO_REQUEST_ID:
             frame["request_id"] = world.request_id()
         ids.append(frame.get("request_id"))
-        await wire.send(msgspec.json.encode(frame), text=True)
+        try:
+            await wire.send(msgspec.json.encode(frame), text=True)
+        except ConnectionError:
+            if not step.may_be_late:
+                raise
         if pause := variables.number(step.every_ms):
             await anyio.sleep(pause / 1000)
     if step.as_ is not None:
