@@ -65,6 +65,8 @@ async def run_scenarios(
         0 if all passed, 1 if something failed, 2 if the files or the server are not usable.
     """
     console = console or _console()
+    if url.startswith("http"):  # as a server prints its address
+        url = url.replace("http", "ws", 1)
     http_url = http_url or url.replace("ws", "http", 1)
     server = Server(
         url=url, http_url=http_url, token=token, restart_command=restart_command, patience=patience
