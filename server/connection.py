@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _REQUEST_ID_CHARACTERS: Final = 128
+_SINGLE: Final = ("Host", "Origin", "Authorization")
+"""Headers of a handshake that must not come twice: each reader could take another one."""
 
 
 class Connections:
@@ -63,6 +65,8 @@ class Connections:
         """Refuse what a browser need not be able to read: an unknown path, a foreign Origin (403)."""
         if not is_socket_path(request.path):
             return cast("Response", socket.respond(HTTPStatus.NOT_FOUND, "not a WebSocket resource\n"))
+        if any(len(request.headers.get_all(name)) > 1 for name in _SINGLE):
+            return cast("Response", socket.respond(HTTPStatus.BAD_REQUEST, "a header is repeated\n"))
         if not self._access.origin_allowed(request.headers.get("Origin"), request.headers.get("Host")):
             return cast("Response", socket.respond(HTTPStatus.FORBIDDEN, "foreign origin\n"))
         return None

@@ -194,6 +194,8 @@ class Actor(ABC):
         finally:
             self.ending = True
             self._children = None
+            if self.holding.holder is not None:
+                self.holding.holder.pump()  # what was told last goes out before the close
             self.holding.evict(code, reason)
             self.outbox.clear()
             for message in self.mailbox.drain():

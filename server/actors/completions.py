@@ -240,6 +240,20 @@ class Completions:
         while self.queued:
             self._tell_queued_end(self.queued.popleft().request_id, FinishReason.INTERRUPTED)
 
+    def abandon(self) -> None:
+        """The session was deleted: what runs and what waits is over, with nothing left to write it to."""
+        self.drain()
+        run = self.running
+        if run is not None:
+            run.close(Interrupted())
+            self.running = self._key = None
+            self._host.services.metrics.running.dec()
+            self._host.emit(
+                CompletionDone(
+                    request_id=run.request_id, run_id=run.run_id, finish_reason=FinishReason.INTERRUPTED
+                )
+            )
+
     def retry_later(self) -> None:
         """Try again after a while: a quarter of a second at first, then up to two."""
         if self._retry_timer is None:

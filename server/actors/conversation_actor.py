@@ -87,6 +87,7 @@ class ConversationActor(Actor):
             if not call.answer.done():
                 call.answer.set_result(result)
             if isinstance(call.command, DeleteSession):
+                self.conversation.completions.abandon()
                 raise Ending(CloseCode.NOT_FOUND, "deleted")
 
     async def _command(self, command: Any) -> Any:

@@ -161,7 +161,8 @@ class Registry:
         key = _Key(Kind.CONVERSATION, seed.session_id)
         if seed.project_id is not None:
             key = _Key(Kind.PROJECT, seed.project_id)
-        if isinstance(self._entries.get(key), Actor):
+        entry = self._entries.get(key)
+        if isinstance(entry, Actor) and entry.owner == seed.owner:
             await self.call(key.id, seed.owner, CreateSession(seed), kind=key.kind, create=True)
         else:
             await self._services.store.sessions.create(seed)

@@ -231,3 +231,31 @@ async def test_SE1_a_session_is_created_over_rest_while_a_socket_holds_its_id(
     assert (await client.say("hello"))["type"] == "message_appended"
     stored = await rows(database_url, "select metadata->>'title', next_sequence from chat_session")
     assert [tuple(row) for row in stored] == [("t", 1)]
+
+
+async def test_ST1_a_deletion_tells_the_end_of_what_runs_and_waits(server: ServerProcess) -> None:
+    conversation_id = new_ulid()
+    client = await Client.open(server.ws_url, conversation_id)
+    await client.say("hello")
+    await client.send("request_completion", model="script/slower", request_id="runs")
+    await client.until("llm_text_chunk")
+    await client.send("request_completion", model="script/hello", request_id="waits")
+    await client.until("completion_queued")
+    request = urllib.request.Request(f"{server.url}/api/sessions/{conversation_id}", method="DELETE")
+    with await asyncio.to_thread(urllib.request.urlopen, request, timeout=10) as answer:
+        assert answer.status == 200
+    code, frames = await client.closed()
+    assert code == 4404
+    ends = {f["request_id"]: f["finish_reason"] for f in frames if f["type"] == "completion_done"}
+    assert ends == {"runs": "interrupted", "waits": "interrupted"}
+
+
+def test_CN4_a_repeated_header_is_a_bad_request(server: ServerProcess) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as sock:
+        sock.sendall(
+            f"GET /ws/conversations/{new_ulid()} HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: http://{host}:{port}\r\n"
+            f"Origin: http://elsewhere\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        assert sock.recv(4096).startswith(b"HTTP/1.1 400")
