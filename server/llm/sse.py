@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _PIECE_BYTES: Final = 41
 """What Python keeps beside the bytes of a piece, so that many small ones are bounded too."""
 
@@ -20,9 +21,10 @@ class SseDecoder:
     CRLF or CR.
     """
 
-    __slots__ = ("_carriage_return", "_data", "_data_size", "_line", "_line_size")
+    __slots__ = ("_begun", "_carriage_return", "_data", "_data_size", "_line", "_line_size")
 
     def __init__(self) -> None:
+        self._begun = False  # a byte order mark may only begin the stream
         self._line: list[bytes] = []  # pieces of the line begun
         self._data: list[bytes] = []  # data lines of the event begun
         self._line_size = self._data_size = 0  # what they hold, in bytes
@@ -63,6 +65,9 @@ class SseDecoder:
         return events
 
     def _take(self, line: bytes, events: list[bytes]) -> None:
+        if not self._begun:
+            self._begun = True
+            line = line.removeprefix(_BYTE_ORDER_MARK)
         if not line:
             if self._data:
                 event = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)

@@ -79,3 +79,8 @@ def test_the_time_is_linear_in_the_bytes() -> None:
         return time.process_time() - began
 
     assert seconds(80_000) < 20 * (seconds(10_000) + 0.01)
+
+
+def test_ST6_a_byte_order_mark_before_the_stream_is_no_part_of_it() -> None:
+    decoder = SseDecoder()
+    assert decoder.feed(b"\xef\xbb\xbfdata: one\n\ndata: \xef\xbb\xbftwo\n\n") == [b"one", b"\xef\xbb\xbftwo"]
